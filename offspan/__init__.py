@@ -1,0 +1,54 @@
+"""offspan: how far does a learned controller reach beyond the initial states it was trained on?
+
+The core, in the order in which a question goes through it. `offspan.experiments` and `offspan.report` are imported by name.
+"""
+
+from offspan.baselines import extrapolating_controller, minimal_cost, nonextrapolating_controller
+from offspan.controllers import MLP, Bounded, Linear, load_controller, save_controller
+from offspan.measures import cost_measure, extrapolation, normalized_cost, normalized_optimality, optimality_measure
+from offspan.problems import LQR, FunctionProblem, Problem, gaussian, gaussian_abq, identity, shift
+from offspan.rollout import Trajectory, cost, lqr_gradient, rollout
+from offspan.states import basis, grid, seen_projector, sphere, unseen_directions
+from offspan.training import CostBelow, LQRRun, NoImprovement, Run, Status, StoppingRule, train, train_lqr
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "LQR",
+    "MLP",
+    "Bounded",
+    "CostBelow",
+    "FunctionProblem",
+    "LQRRun",
+    "Linear",
+    "NoImprovement",
+    "Problem",
+    "Run",
+    "Status",
+    "StoppingRule",
+    "Trajectory",
+    "basis",
+    "cost",
+    "cost_measure",
+    "extrapolating_controller",
+    "extrapolation",
+    "gaussian",
+    "gaussian_abq",
+    "grid",
+    "identity",
+    "load_controller",
+    "lqr_gradient",
+    "minimal_cost",
+    "nonextrapolating_controller",
+    "normalized_cost",
+    "normalized_optimality",
+    "optimality_measure",
+    "rollout",
+    "save_controller",
+    "seen_projector",
+    "shift",
+    "sphere",
+    "train",
+    "train_lqr",
+    "unseen_directions",
+]

@@ -1,0 +1,55 @@
+"""What a learned controller is compared with: the least cost, the controller that extrapolates perfectly, the one that does not at all.
+
+They belong to underdetermined LQR problems [R24, sec:prelim:underdetermined]: R = 0 and B invertible. Outside these an ordinary
+call raises; under jit and vmap, where nothing can be raised, the numbers are NaN.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from offspan.checks import as_states, is_false
+from offspan.problems.lqr import LQR
+from offspan.states import seen_projector
+
+
+def minimal_cost(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
+    """J*(X) = 1/|X| Σ_{x_0∈X} ‖x_0‖²_Q: the first state is given, all later ones can be zero  [R24, lem:cost_min_underdetermined]."""
+    x0s = as_states("minimal_cost", "x0s", x0s, problem.state_dim)
+    return jnp.where(underdetermined("minimal_cost", problem), jnp.mean(jnp.sum((x0s @ problem.Q) * x0s, axis=1)), jnp.nan)
+
+
+def extrapolating_controller(problem: LQR) -> Float[Array, "m n"]:
+    """K_ext = −B⁻¹A: every state goes to zero in one step  [R24, eq:unseen_controls_opt]."""
+    defined = underdetermined("extrapolating_controller", problem)
+    return jnp.where(defined, -jnp.linalg.solve(problem.B, problem.A), jnp.nan)
+
+
+def nonextrapolating_controller(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> Float[Array, "m n"]:
+    """K_no-ext = −B⁻¹A P_S: seen states go to zero in one step, unseen directions get no control  [R24, eq:unseen_controls_zero].
+
+    For Q ≻ 0 it has the least norm of all minimisers of J(·; S)  [R24, lem:min_norm].
+    """
+    x0s = as_states("nonextrapolating_controller", "x0s", x0s, problem.state_dim)
+    defined = underdetermined("nonextrapolating_controller", problem)
+    return jnp.where(defined, -jnp.linalg.solve(problem.B, problem.A) @ seen_projector(x0s), jnp.nan)
+
+
+def underdetermined(where: str, problem: LQR) -> Bool[Array, ""]:
+    """Whether R = 0 and B is invertible; raises where this is known not to hold."""
+    n, m = problem.state_dim, problem.control_dim
+    if m != n:
+        raise ValueError(f"{where}: `B` is {n}×{m}, but must be square and invertible here, so that one step can steer any state to zero.")
+    no_control_cost = jnp.all(problem.R == 0)
+    if is_false(no_control_cost):
+        raise ValueError(
+            f"{where}: needs `R` = 0 (controls free of charge), but `R` has entries up to {float(jnp.abs(problem.R).max()):.3g}; "
+            "with R ≠ 0 the least cost is the Riccati equation's, and steering to zero in one step is not optimal."
+        )
+    gains = jnp.linalg.svd(problem.B, compute_uv=False)
+    invertible = gains[-1] > n * jnp.finfo(gains.dtype).eps * gains[0]
+    if is_false(invertible):
+        raise ValueError(
+            f"{where}: `B` is not invertible (singular values from {float(gains[0]):.3g} down to {float(gains[-1]):.3g}), "
+            "so no control steers every state to zero in one step; use a `B` of full rank."
+        )
+    return no_control_cost & invertible

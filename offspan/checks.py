@@ -1,0 +1,71 @@
+"""What a person may pass: a mistake becomes one sentence that names the argument, shows the value and says what to do.
+
+Shapes are checked always. Values are checked on concrete arrays only: under jit, vmap and grad there is no value to look at.
+"""
+
+import operator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike
+
+
+def is_concrete(value: Any) -> bool:
+    return not isinstance(value, jax.core.Tracer)
+
+
+def is_false(condition: ArrayLike) -> bool:
+    """Whether `condition` is known, and known not to hold: the moment to raise. A traced condition is never known."""
+    return is_concrete(condition) and not bool(condition)
+
+
+def as_floats(where: str, name: str, value: Any, *, shape: tuple[int | None, ...], meaning: str) -> Array:
+    """`value` as a floating-point array; `None` in `shape` stands for any length of at least one, `meaning` explains the shape."""
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: `{name}` must be an array of numbers ({meaning}), got a {type(value).__name__}.") from error
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"{where}: `{name}` has complex entries ({array.dtype}); states, controls and matrices are real here.")
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(float)
+    fits = array.ndim == len(shape) and all(
+        have >= 1 if want is None else have == want for have, want in zip(array.shape, shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(f"{where}: `{name}` has shape {array.shape}, but needs {meaning}.")
+    if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
+        bad = int(np.sum(~np.isfinite(np.asarray(array))))
+        raise ValueError(f"{where}: `{name}` has {bad} NaN or infinite entr{'y' if bad == 1 else 'ies'}; pass finite numbers.")
+    return array
+
+
+def as_states(where: str, name: str, x0s: Any, state_dim: int | None) -> Array:
+    """A set of initial states: an array `(s, n)`, one state a row."""
+    n = "n" if state_dim is None else state_dim
+    meaning = f"shape (s, {n}): one state a row, s ≥ 1 (a single state `x` goes in as `x[None, :]`)"
+    return as_floats(where, name, x0s, shape=(None, state_dim), meaning=meaning)
+
+
+def as_count(where: str, name: str, value: Any, *, least: int) -> int:
+    """A whole number of at least `least`."""
+    try:
+        count = operator.index(value)
+    except TypeError:
+        count = None
+    if count is None or isinstance(value, bool) or count < least:
+        raise ValueError(f"{where}: `{name}` is {value!r}, but must be a whole number of at least {least}.")
+    return count
+
+
+def as_rate(where: str, name: str, value: Any) -> float:
+    """A positive, finite number."""
+    try:
+        rate = float(value)
+    except (TypeError, ValueError):
+        rate = float("nan")
+    if not (np.isfinite(rate) and rate > 0):
+        raise ValueError(f"{where}: `{name}` is {value!r}, but must be a positive, finite number.")
+    return rate

@@ -1,0 +1,143 @@
+"""Controllers u = π(x): values that are functions of one state. Any function of one state can stand in their place."""
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
+
+from offspan.checks import as_count, as_floats
+from offspan.problems.base import as_bounds
+
+
+class Linear(eqx.Module):
+    """u = K x  [R24, sec:prelim:policy_grad_lqr]."""
+
+    K: Float[Array, "m n"]
+
+    def __init__(self, K: ArrayLike):
+        self.K = as_floats("Linear", "K", K, shape=(None, None), meaning="shape (m, n): one row a control, one column a state")
+
+    @classmethod
+    def from_python_control(cls, K: ArrayLike) -> "Linear":
+        """The controller of a gain from python-control (`lqr`, `dlqr`, `place`), whose law is u = −K x."""
+        return cls(-cls(K).K)
+
+    def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
+        return self.K @ x
+
+
+class MLP(eqx.Module):
+    """u = W_L σ(… σ(W_1 x + b_1) …) + b_L with σ = ReLU; `layers` = [(W, b), …], W of shape (out, in)."""
+
+    layers: tuple[tuple[Float[Array, "out in"], Float[Array, "out"]], ...]
+
+    def __init__(self, layers: Sequence[tuple[ArrayLike, ArrayLike]]):
+        if not layers:
+            raise ValueError("MLP: `layers` is empty; pass [(W, b), …] with at least one layer.")
+        checked = []
+        for i, (W, b) in enumerate(layers):
+            width = checked[-1][0].shape[0] if checked else None
+            meaning = f"shape (out, {width if checked else 'in'})" + (f", as layer {i - 1} has {width} outputs" if checked else "")
+            W = as_floats("MLP", f"layers[{i}] W", W, shape=(None, width), meaning=meaning)
+            b = as_floats("MLP", f"layers[{i}] b", b, shape=W.shape[:1], meaning=f"shape {W.shape[:1]}, one number for each row of W")
+            checked.append((W, b))
+        self.layers = tuple(checked)
+
+    @classmethod
+    def init(cls, key: PRNGKeyArray, in_dim: int, out_dim: int, width: int = 50, depth: int = 4) -> "MLP":
+        """`depth` layers (`depth` − 1 hidden ones), weights and biases uniform in ±1/√fan_in: PyTorch's default, which [R24] uses."""
+        sizes = [
+            as_count("MLP.init", "in_dim", in_dim, least=1),
+            *[as_count("MLP.init", "width", width, least=1)] * (as_count("MLP.init", "depth", depth, least=1) - 1),
+            as_count("MLP.init", "out_dim", out_dim, least=1),
+        ]
+
+        def layer(key, fan_in, fan_out):
+            key_w, key_b = jax.random.split(key)
+            bound = fan_in**-0.5
+            return (
+                jax.random.uniform(key_w, (fan_out, fan_in), minval=-bound, maxval=bound),
+                jax.random.uniform(key_b, (fan_out,), minval=-bound, maxval=bound),
+            )
+
+        return cls([layer(*args) for args in zip(jax.random.split(key, depth), sizes[:-1], sizes[1:], strict=True)])
+
+    def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
+        *hidden, (W, b) = self.layers
+        for W_hidden, b_hidden in hidden:
+            x = jax.nn.relu(W_hidden @ x + b_hidden)
+        return W @ x + b
+
+
+class Bounded(eqx.Module):
+    """u = low + (high − low) · (tanh(net(x)) + 1)/2: controls that cannot leave [low, high].
+
+    The bounds, a number or one for each control, are constants: no optimiser moves them.
+    """
+
+    net: Linear | MLP
+    low: tuple[float, ...] = eqx.field(static=True)
+    high: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(self, net: Linear | MLP, low: float | Sequence[float], high: float | Sequence[float]):
+        self.net = net
+        self.low, self.high = as_bounds("Bounded", low, high)
+
+    def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
+        z = self.net(x)
+        low, high = jnp.asarray(self.low, z.dtype), jnp.asarray(self.high, z.dtype)
+        return low + (high - low) * (jnp.tanh(z) + 1) / 2
+
+
+FORMAT = "offspan-controller-1"
+
+
+def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike) -> None:
+    """Writes an .npz file of plain arrays and one JSON header; nothing in it can run code. The file appears whole or not at all."""
+    header: dict[str, Any] = {"format": FORMAT}
+    net = controller
+    if isinstance(controller, Bounded):
+        header["bounds"] = [controller.low, controller.high]
+        net = controller.net
+    if isinstance(net, Linear):
+        arrays = {"K": net.K}
+    elif isinstance(net, MLP):
+        arrays = {f"{letter}{i}": array for i, layer in enumerate(net.layers) for letter, array in zip("Wb", layer, strict=True)}
+    else:
+        raise ValueError(f"save_controller: cannot save a {type(net).__name__}; only Linear, MLP and Bounded of these have a file format.")
+    path = Path(path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            np.savez(file, header=np.array(json.dumps(header)), **{name: np.asarray(array) for name, array in arrays.items()})
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def load_controller(path: str | os.PathLike) -> Linear | MLP | Bounded:
+    """Reads what `save_controller` wrote, without unpickling; in jax's current precision."""
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            stored = {name: arrays[name] for name in arrays.files}
+        header = json.loads(str(stored.pop("header")))
+        if header["format"] != FORMAT:
+            raise ValueError(f"its format is {header['format']!r}, not {FORMAT!r}")
+        net = Linear(stored["K"]) if "K" in stored else MLP([(stored[f"W{i}"], stored[f"b{i}"]) for i in range(len(stored) // 2)])
+        return Bounded(net, *header["bounds"]) if "bounds" in header else net
+    except FileNotFoundError:
+        raise FileNotFoundError(f"load_controller: there is no file {str(path)!r}.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"load_controller: {str(path)!r} is not a whole controller file ({error}); write it again with `save_controller`."
+        ) from error

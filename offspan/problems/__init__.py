@@ -1,0 +1,9 @@
+"""What is controlled."""
+
+from offspan.problems.base import FunctionProblem as FunctionProblem
+from offspan.problems.base import Problem as Problem
+from offspan.problems.lqr import LQR as LQR
+from offspan.problems.lqr import gaussian as gaussian
+from offspan.problems.lqr import gaussian_abq as gaussian_abq
+from offspan.problems.lqr import identity as identity
+from offspan.problems.lqr import shift as shift

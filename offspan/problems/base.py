@@ -1,0 +1,117 @@
+"""What is controlled: how one state moves under one control, what that costs, and for how long."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from offspan.checks import as_count, as_rate
+
+Bounds = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+class Problem(eqx.Module):
+    """x_{h+1} = step(x_h, u_h), with cost J(π; X) = cost_scale · mean_{x_0∈X} Σ_{h=0}^{H} stage_cost(x_h, u_h)  [R24, eq:general_cost].
+
+    Both methods are written for one state `(n,)` and one control `(m,)`. `control_bounds` is None, or a pair (low, high) that the
+    controls must stay in (see `Bounded`).
+    """
+
+    state_dim: eqx.AbstractVar[int]
+    control_dim: eqx.AbstractVar[int]
+    horizon: eqx.AbstractVar[int]
+    cost_scale: eqx.AbstractVar[float]
+    control_bounds: eqx.AbstractVar[Bounds | None]
+
+    @abc.abstractmethod
+    def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
+        """The next state."""
+
+    @abc.abstractmethod
+    def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
+        """What one time step costs."""
+
+
+def as_bounds(where: str, low: Any, high: Any, control_dim: int | None = None) -> Bounds:
+    """`low` and `high`, each a number for all controls or one number a control, as tuples."""
+    try:
+        low, high = np.atleast_1d(np.asarray(low, float)), np.atleast_1d(np.asarray(high, float))
+        low, high = np.broadcast_arrays(low, high)
+        if control_dim is not None:
+            low, high = np.broadcast_to(low, (control_dim,)), np.broadcast_to(high, (control_dim,))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: bounds {low!r} and {high!r} must be numbers, or one number for each control.") from error
+    if low.ndim != 1 or not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low < high)):
+        raise ValueError(f"{where}: bounds low = {low.tolist()} and high = {high.tolist()} must be finite, with low < high.")
+    return tuple(low.tolist()), tuple(high.tolist())
+
+
+class FunctionProblem(Problem):
+    """A problem from two functions of one state and one control, for your own dynamics.
+
+    >>> import jax.numpy as jnp
+    >>> cart = FunctionProblem(
+    ...     step=lambda x, u: x + 0.25 * jnp.array([x[1], u[0]]),
+    ...     stage_cost=lambda x, u: x @ x,
+    ...     state_dim=2, control_dim=1, horizon=50,
+    ... )
+    >>> cart.step(jnp.array([0.0, 1.0]), jnp.array([2.0])).tolist()
+    [0.25, 1.5]
+
+    The functions may be equinox modules (a learned model, say); what they hold is then part of the problem's pytree.
+    """
+
+    step_function: Callable[..., Any]
+    cost_function: Callable[..., Any]
+    state_dim: int = eqx.field(static=True)
+    control_dim: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    cost_scale: float = eqx.field(static=True)
+    control_bounds: Bounds | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        stage_cost: Callable[..., Any],
+        *,
+        state_dim: int,
+        control_dim: int,
+        horizon: int,
+        cost_scale: float = 1.0,
+        control_bounds: tuple[Any, Any] | None = None,
+    ):
+        where = "FunctionProblem"
+        self.state_dim = as_count(where, "state_dim", state_dim, least=1)
+        self.control_dim = as_count(where, "control_dim", control_dim, least=1)
+        self.horizon = as_count(where, "horizon", horizon, least=1)
+        self.cost_scale = as_rate(where, "cost_scale", cost_scale)
+        self.control_bounds = None if control_bounds is None else as_bounds(where, *control_bounds, control_dim=self.control_dim)
+        # A plain function inside a Partial is part of the tree's structure, so that the problem can be an argument of jax.jit.
+        self.step_function = step if isinstance(step, eqx.Module) else jax.tree_util.Partial(step)
+        self.cost_function = stage_cost if isinstance(stage_cost, eqx.Module) else jax.tree_util.Partial(stage_cost)
+        for name, function, expected in (("step", step, (self.state_dim,)), ("stage_cost", stage_cost, ())):
+            x, u = jax.ShapeDtypeStruct(self.state_shape, float), jax.ShapeDtypeStruct(self.control_shape, float)
+            returned = jax.eval_shape(function, x, u)
+            if getattr(returned, "shape", None) != expected:
+                raise ValueError(
+                    f"{where}: `{name}` returned {getattr(returned, 'shape', returned)} for a state of shape {x.shape} and a control of "
+                    f"shape {u.shape}, but must return shape {expected}."
+                )
+
+    @property
+    def state_shape(self) -> tuple[int]:
+        return (self.state_dim,)
+
+    @property
+    def control_shape(self) -> tuple[int]:
+        return (self.control_dim,)
+
+    def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
+        return self.step_function(x, u)
+
+    def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
+        return self.cost_function(x, u)

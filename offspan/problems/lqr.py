@@ -1,0 +1,115 @@
+"""Linear systems with quadratic cost [R24, sec:prelim:policy_grad_lqr], and the families that the paper studies."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy.typing import ArrayLike
+
+from offspan.checks import as_count, as_floats, is_concrete
+from offspan.problems.base import Problem
+
+
+class LQR(Problem):
+    """x_{h+1} = A x_h + B u_h, with stage cost x_hᵀ Q x_h + u_hᵀ R u_h over h = 0..H  [R24, eq:general_cost, eq:state_evol].
+
+    `B` (n×m) and `Q` default to the identity, `R` (m×m) to zero; `Q` and `R` are symmetric and positive semidefinite.
+
+    >>> LQR([[0.0, 1.0], [1.0, 0.0]], horizon=4).control_dim
+    2
+    """
+
+    A: Float[Array, "n n"]
+    B: Float[Array, "n m"]
+    Q: Float[Array, "n n"]
+    R: Float[Array, "m m"]
+    horizon: int = eqx.field(static=True)
+
+    def __init__(self, A: ArrayLike, B: ArrayLike | None = None, Q: ArrayLike | None = None, R: ArrayLike | None = None, *, horizon: int):
+        A = as_floats("LQR", "A", A, shape=(None, None), meaning="shape (n, n), the matrix of x' = A x + B u")
+        n = A.shape[0]
+        if A.shape != (n, n):
+            raise ValueError(f"LQR: `A` has shape {A.shape}, but must be square: x' = A x + B u, column vectors.")
+        B = jnp.eye(n, dtype=A.dtype) if B is None else as_floats("LQR", "B", B, shape=(None, None), meaning="shape (n, m)")
+        m = B.shape[1]
+        if B.shape[0] != n:
+            raise ValueError(
+                f"LQR: `B` has shape {B.shape} but `A` is {n}×{n}, so `B` needs {n} rows (x' = A x + B u, column vectors). "
+                "Written for row vectors? Pass `A.T` and `B.T`."
+            )
+        Q = jnp.eye(n, dtype=A.dtype) if Q is None else _cost_matrix("Q", Q, n, "state")
+        R = jnp.zeros((m, m), A.dtype) if R is None else _cost_matrix("R", R, m, "control")
+        dtype = jnp.result_type(A, B, Q, R)
+        self.A, self.B, self.Q, self.R = (M.astype(dtype) for M in (A, B, Q, R))
+        self.horizon = as_count("LQR", "horizon", horizon, least=1)
+
+    @property
+    def state_dim(self) -> int:
+        return self.A.shape[-1]
+
+    @property
+    def control_dim(self) -> int:
+        return self.B.shape[-1]
+
+    @property
+    def cost_scale(self) -> float:
+        return 1.0
+
+    @property
+    def control_bounds(self) -> None:
+        return None
+
+    def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
+        return self.A @ x + self.B @ u
+
+    def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
+        return x @ self.Q @ x + u @ self.R @ u
+
+
+def _cost_matrix(name: str, value: ArrayLike, dim: int, acts_on: str) -> Array:
+    """`value` as a symmetric positive semidefinite matrix, up to the rounding of a product Z Zᵀ in float32, where many a file was made."""
+    M = as_floats("LQR", name, value, shape=(dim, dim), meaning=f"shape ({dim}, {dim}), one row and column for each {acts_on}")
+    if is_concrete(M):
+        entries = np.asarray(M, float)
+        rounding = 10 * dim * np.finfo(np.float32).eps * np.abs(entries).max()
+        asymmetry = np.abs(entries - entries.T).max()
+        if asymmetry > rounding:
+            raise ValueError(
+                f"LQR: `{name}` is not symmetric (it differs from its transpose by {asymmetry:.2g}); pass `({name} + {name}.T) / 2`, "
+                "which gives the same cost."
+            )
+        smallest = np.linalg.eigvalsh(entries)[0]
+        if smallest < -rounding:
+            raise ValueError(
+                f"LQR: `{name}` is not positive semidefinite (smallest eigenvalue {smallest:.2g}), so the cost would have no minimum; "
+                f"pass a `{name}` with eigenvalues ≥ 0, such as `Z @ Z.T`."
+            )
+    return (M + M.T) / 2
+
+
+def identity(dim: int, *, horizon: int) -> LQR:
+    """A = B = Q = I: states never leave the span of the seen ones, so nothing is explored  [R24, prop:no_exploration_no_extrapolation]."""
+    return LQR(jnp.eye(as_count("identity", "dim", dim, least=1)), horizon=horizon)
+
+
+def shift(dim: int, *, horizon: int) -> LQR:
+    """A = Σ_d e_{d%D+1} e_dᵀ: from e_1 the states run through e_2, …, e_D and round again  [R24, prop:shift]."""
+    return LQR(jnp.roll(jnp.eye(as_count("shift", "dim", dim, least=1)), 1, axis=0), horizon=horizon)
+
+
+def gaussian(key: PRNGKeyArray, dim: int, *, horizon: int) -> LQR:
+    """A with independent entries N(0, 1/D), B = Q = I: a typical system  [R24, thm:typical_system]."""
+    return LQR(_gaussian_matrix(key, as_count("gaussian", "dim", dim, least=1)), horizon=horizon)
+
+
+def gaussian_abq(key: PRNGKeyArray, dim: int, *, horizon: int) -> LQR:
+    """A, B and Z with independent entries N(0, 1/D), Q = Z Zᵀ  [R24, fig:lqr_experiments_rnd_B_Q]."""
+    key_a, key_b, key_z = jax.random.split(key, 3)
+    dim = as_count("gaussian_abq", "dim", dim, least=1)
+    Z = _gaussian_matrix(key_z, dim)
+    return LQR(_gaussian_matrix(key_a, dim), _gaussian_matrix(key_b, dim), Z @ Z.T, horizon=horizon)
+
+
+def _gaussian_matrix(key: PRNGKeyArray, dim: int) -> Float[Array, "n n"]:
+    return jax.random.normal(key, (dim, dim)) / dim**0.5

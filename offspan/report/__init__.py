@@ -1,0 +1,1 @@
+"""Reports: results in, figures and tables out; nothing here trains, reads or writes."""

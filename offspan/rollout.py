@@ -1,0 +1,103 @@
+"""The heart: trajectories, their cost J(π; X), and the cost's analytic gradient for a linear controller in an LQR problem.
+
+Each function checks what it was given and calls a compiled one; called again with the same shapes, it does not compile again.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Float
+
+from offspan.checks import as_floats, as_states
+from offspan.controllers import Linear
+from offspan.problems.base import Problem
+from offspan.problems.lqr import LQR
+
+Controller = Callable[[Array], Array]
+
+
+class Trajectory(eqx.Module):
+    """x_0..x_H, u_0..u_H and what each time step costs (not scaled)."""
+
+    states: Float[Array, "t n"]
+    controls: Float[Array, "t m"]
+    costs: Float[Array, "t"]
+
+
+def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"]) -> Trajectory:
+    """x_{h+1} = step(x_h, π(x_h)) for h = 0..H−1  [R24, eq:state_evol]."""
+    n, m = problem.state_dim, problem.control_dim
+    x0 = as_floats("rollout", "x0", x0, shape=(n,), meaning=f"shape ({n},), one state (`cost` takes sets of states)")
+    u0 = jax.eval_shape(controller, x0)
+    if u0.shape != (m,):
+        raise ValueError(
+            f"rollout: the controller returned shape {u0.shape} for a state of shape ({n},), but the problem has {m} control(s)."
+        )
+    # A float32 state in a float64 problem becomes float64 after one step; the loop wants it so from the start.
+    return _rollout(problem, controller, x0.astype(jax.eval_shape(problem.step, x0, u0).dtype))
+
+
+@eqx.filter_jit
+def _rollout(problem, controller, x0):
+    def step(x, _):
+        u = controller(x)
+        return problem.step(x, u), (x, u, problem.stage_cost(x, u))
+
+    _, (states, controls, costs) = jax.lax.scan(step, x0, length=problem.horizon + 1)
+    return Trajectory(states, controls, costs)
+
+
+def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
+    """J(π; X) = cost_scale · 1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} stage_cost(x_h, u_h)  [R24, eq:general_cost]."""
+    return _cost(problem, controller, as_states("cost", "x0s", x0s, problem.state_dim))
+
+
+@eqx.filter_jit
+def _cost(problem, controller, x0s):
+    totals = jax.vmap(lambda x0: rollout(problem, controller, x0).costs.sum())(x0s)
+    return problem.cost_scale * totals.mean()
+
+
+def lqr_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[Array, "m n"]:
+    """∇J(K; X), by the adjoint recursion of `lqr_cost_and_gradient`; for R = 0 it is [R24, lem:lqr_gradient]."""
+    return lqr_cost_and_gradient(problem, K, x0s)[1]
+
+
+def lqr_cost_and_gradient(
+    problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]
+) -> tuple[Float[Array, ""], Float[Array, "m n"]]:
+    """J(K; X) and ∇J(K; X) = 1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} p_h x_hᵀ, for u = K x.
+
+    With λ_{H+1} = 0 and, backwards from h = H:  p_h = Bᵀλ_{h+1} + 2R u_h  and  λ_h = 2Q x_h + Aᵀλ_{h+1} + Kᵀp_h.
+    λ_h is the derivative of the cost-to-go by x_h, and p_h the one by u_h.
+    """
+    x0s = as_states("lqr_gradient", "x0s", x0s, problem.state_dim)
+    return _lqr_cost_and_gradient(problem, as_gain("lqr_gradient", problem, K), x0s)
+
+
+@jax.jit
+def _lqr_cost_and_gradient(problem, K, x0s):
+    A, B, Q, R = problem.A, problem.B, problem.Q, problem.R
+
+    def of_one(x0):
+        trajectory = rollout(problem, Linear(K), x0)
+
+        def backwards(costate, at_h):
+            x, u = at_h
+            p = B.T @ costate + 2 * R @ u
+            return 2 * Q @ x + A.T @ costate + K.T @ p, p
+
+        x, u = trajectory.states, trajectory.controls
+        _, p = jax.lax.scan(backwards, jnp.zeros_like(x[0]), (x, u), reverse=True)
+        return trajectory.costs.sum(), p.T @ x
+
+    costs, gradients = jax.vmap(of_one)(x0s)
+    return costs.mean(), gradients.mean(axis=0)
+
+
+def as_gain(where: str, problem: LQR, K: ArrayLike) -> Float[Array, "m n"]:
+    """`K` as an array that fits the problem: u = +K x."""
+    m, n = problem.control_dim, problem.state_dim
+    return as_floats(where, "K", K, shape=(m, n), meaning=f"shape ({m}, {n}): one row a control, one column a state (u = +K x)")

@@ -1,0 +1,67 @@
+"""Sets of initial states, arrays `(s, n)` with one state a row, and the directions that a set leaves unseen."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+from numpy.typing import ArrayLike as Numbers
+
+from offspan.checks import as_count, as_floats, as_rate, as_states, is_concrete
+
+
+def basis(dim: int, count: int | None = None) -> Float[Array, "s n"]:
+    """e_1..e_count, the paper's seen states; all of e_1..e_dim by default."""
+    dim = as_count("basis", "dim", dim, least=1)
+    count = dim if count is None else as_count("basis", "count", count, least=1)
+    if count > dim:
+        raise ValueError(f"basis: `count` is {count}, but there are only {dim} basis vectors in dimension {dim}.")
+    return jnp.eye(dim)[:count]
+
+
+def sphere(key: PRNGKeyArray, count: int, dim: int, *, radius: float = 1.0) -> Float[Array, "s n"]:
+    """`count` independent states, uniform on the sphere of the given radius about 0."""
+    shape = as_count("sphere", "count", count, least=1), as_count("sphere", "dim", dim, least=1)
+    directions = jax.random.normal(key, shape)
+    return as_rate("sphere", "radius", radius) * directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
+
+
+def grid(*axes: Numbers) -> Float[Array, "s n"]:
+    """Every combination of one value from each axis, the last axis running fastest; a coordinate that stays put is an axis of one value.
+
+    >>> grid([0.0, 1.0], [5.0]).tolist()
+    [[0.0, 5.0], [1.0, 5.0]]
+    """
+    if not axes:
+        raise ValueError("grid: pass one list of values for each coordinate of the state.")
+    values = [as_floats("grid", f"axes[{i}]", axis, shape=(None,), meaning="a list of values") for i, axis in enumerate(axes)]
+    return jnp.stack([coordinate.ravel() for coordinate in jnp.meshgrid(*values, indexing="ij")], axis=1)
+
+
+def seen_projector(x0s: Float[ArrayLike, "s n"]) -> Float[Array, "n n"]:
+    """The orthogonal projector X⁺X onto the span of the seen states, X having them as rows.
+
+    The pseudo-inverse's derivative exists wherever the rank does not change, so this works under grad for repeated singular values too.
+    """
+    X = as_states("seen_projector", "x0s", x0s, None)
+    return jnp.linalg.pinv(X, rtol=_rank_tolerance(X)) @ X
+
+
+def unseen_directions(x0s: Float[ArrayLike, "s n"]) -> Float[Array, "u n"]:
+    """U: an orthonormal basis of S⊥, one direction a row  [R24, sec:prelim:extrapolation].
+
+    Its number of rows is n − rank S, so it needs concrete states (`seen_projector` does not); no rows when S spans the space.
+    """
+    X = as_states("unseen_directions", "x0s", x0s, None)
+    if not is_concrete(X):
+        raise ValueError(
+            "unseen_directions: the number of unseen directions depends on the values of `x0s`, which jit and vmap do not show; "
+            "call it outside, or use `seen_projector`."
+        )
+    _, singular_values, right = np.linalg.svd(np.asarray(X), full_matrices=True)
+    rank = int(np.sum(singular_values > _rank_tolerance(X) * singular_values.max()))
+    return jnp.asarray(right[rank:])
+
+
+def _rank_tolerance(X: Array) -> float:
+    """Singular values below this share of the largest one count as zero: a few times the rounding of an SVD."""
+    return 10 * max(X.shape) * float(jnp.finfo(X.dtype).eps)

@@ -1,0 +1,10 @@
+"""Policy gradient: from a problem, a controller and the seen states to a learned controller."""
+
+from offspan.training.loop import CostBelow as CostBelow
+from offspan.training.loop import NoImprovement as NoImprovement
+from offspan.training.loop import Status as Status
+from offspan.training.loop import StoppingRule as StoppingRule
+from offspan.training.lqr import LQRRun as LQRRun
+from offspan.training.lqr import train_lqr as train_lqr
+from offspan.training.policy_gradient import Run as Run
+from offspan.training.policy_gradient import train as train

@@ -1,0 +1,172 @@
+"""The loop that all training shares: compiled chunks of updates, and between them, on the host, progress and the end of the run.
+
+N iterations are N updates, and `cost[i]` is the cost before update i. A run ends as
+  finished   all updates were made;
+  converged  a stopping rule was given, and fired;
+  diverged   a cost or an update was not finite: the run keeps its last finite controller.
+"""
+
+import abc
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+CHUNK = 1_000  # iterations in one compiled call: long enough to hide the call, short enough for smooth progress
+
+
+class Status(enum.StrEnum):
+    """How a run ended."""
+
+    finished = enum.auto()
+    converged = enum.auto()
+    diverged = enum.auto()
+
+
+RUNNING, CONVERGED, DIVERGED = 0, 1, 2  # inside compiled code, where a run that is still running at the end has finished
+_STATUS = {RUNNING: Status.finished, CONVERGED: Status.converged, DIVERGED: Status.diverged}
+
+
+class StoppingRule(eqx.Module):
+    """Sees (iteration, J, controller) before each update, in compiled code, with a memory of its own; decides when to stop and what to return."""
+
+    @abc.abstractmethod
+    def init(self, controller: PyTree) -> PyTree:
+        """The memory before the first iteration."""
+
+    @abc.abstractmethod
+    def update(
+        self, memory: PyTree, iteration: Int[Array, ""], cost: Float[Array, ""], controller: PyTree
+    ) -> tuple[PyTree, Bool[Array, ""]]:
+        """The new memory, and whether to stop before this update."""
+
+    @abc.abstractmethod
+    def result(self, memory: PyTree, controller: PyTree) -> PyTree:
+        """The controller that a run which did not diverge returns."""
+
+
+class Never(StoppingRule):
+    """Makes every update, returns the last controller."""
+
+    def init(self, controller):
+        return ()
+
+    def update(self, memory, iteration, cost, controller):
+        return memory, jnp.asarray(False)
+
+    def result(self, memory, controller):
+        return controller
+
+
+class CostBelow(StoppingRule):
+    """Stops at the first controller whose training cost is at most `threshold`."""
+
+    threshold: float
+
+    def init(self, controller):
+        return ()
+
+    def update(self, memory, iteration, cost, controller):
+        return memory, cost <= self.threshold
+
+    def result(self, memory, controller):
+        return controller
+
+
+class NoImprovement(StoppingRule):
+    """Looks every `every` iterations; stops after more than `patience` looks without a gain of `gain`, returns the best look's controller.
+
+    The defaults are the rule of the pendulum and quadcopter experiments: 1e-5 over 5,000 iterations  [R24, app:experiments:details:nn:pend].
+    """
+
+    every: int = 100
+    patience: int = 50
+    gain: float = 1e-5
+
+    def init(self, controller):
+        return jnp.asarray(jnp.inf), controller, jnp.asarray(0)
+
+    def update(self, memory, iteration, cost, controller):
+        best_cost, best, stale = memory
+        look = iteration % self.every == 0
+        better = look & (cost < best_cost - self.gain)
+        stale = jnp.where(better, 0, stale + look)
+        best = jax.tree.map(lambda new, old: jnp.where(better, new, old), controller, best)
+        return (jnp.where(better, cost, best_cost), best, stale), stale > self.patience
+
+    def result(self, memory, controller):
+        return memory[1]
+
+
+class LoopState(eqx.Module):
+    """Everything that a run carries from one update to the next."""
+
+    controller: PyTree
+    optimizer_state: PyTree
+    memory: PyTree
+    iteration: Int[Array, ""]
+    status: Int[Array, ""]
+
+    @classmethod
+    def start(cls, controller: PyTree, optimizer_state: PyTree, stop: StoppingRule) -> "LoopState":
+        return cls(controller, optimizer_state, stop.init(controller), jnp.asarray(0), jnp.asarray(RUNNING))
+
+
+Update = Callable[[PyTree, PyTree], tuple[Float[Array, ""], PyTree, PyTree]]
+
+
+def advance(update: Update, stop: StoppingRule, state: LoopState, count: Int[Array, ""]) -> tuple[LoopState, Float[Array, "chunk"]]:
+    """Up to `count` ≤ CHUNK updates as one program, whatever `count` is; `update(controller, optimizer_state)` gives (J, both anew).
+
+    The iteration that ends a run changes nothing but its status, and its cost is recorded.
+    """
+
+    def running(carry):
+        done, state, _ = carry
+        return (done < count) & (state.status == RUNNING)
+
+    def body(carry):
+        done, state, costs = carry
+        cost, *updated = update(state.controller, state.optimizer_state)
+        memory, fired = stop.update(state.memory, state.iteration, cost, state.controller)
+        status = jnp.where(_all_finite((cost, updated)), jnp.where(fired, CONVERGED, RUNNING), DIVERGED)
+        goes_on = status == RUNNING
+        controller, optimizer_state = jax.tree.map(
+            lambda new, old: jnp.where(goes_on, new, old), updated, [state.controller, state.optimizer_state]
+        )
+        state = LoopState(controller, optimizer_state, memory, state.iteration + goes_on, status.astype(state.status.dtype))
+        return done + 1, state, costs.at[done].set(cost)
+
+    cost_dtype = jax.eval_shape(update, state.controller, state.optimizer_state)[0].dtype
+    _, state, costs = jax.lax.while_loop(running, body, (0, state, jnp.full(CHUNK, jnp.nan, cost_dtype)))
+    return state, costs
+
+
+def run_chunks(
+    advance_by: Callable[[LoopState, int], tuple[LoopState, Float[Array, "chunk"]]],
+    state: LoopState,
+    iterations: int,
+    progress: Callable[[int], Any] | None,
+) -> tuple[LoopState, np.ndarray, Status]:
+    """Calls the compiled `advance_by` until `iterations` updates are made or the run ends; `progress` hears the iterations made so far."""
+    chunks = [np.empty(0)]
+    done = 0
+    while done < iterations and int(state.status) == RUNNING:
+        count = min(CHUNK, iterations - done)
+        state, costs = advance_by(state, count)
+        recorded = count if int(state.status) == RUNNING else int(state.iteration) - done + 1
+        chunks.append(np.asarray(costs)[:recorded])
+        done += count
+        if progress is not None:
+            progress(int(state.iteration))
+    return state, np.concatenate(chunks[1:] or chunks), _STATUS[int(state.status)]
+
+
+def _all_finite(tree: PyTree) -> Bool[Array, ""]:
+    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))

@@ -1,0 +1,94 @@
+"""The layout is one way: a module imports only from what stands above it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import offspan
+
+PACKAGE = Path(offspan.__file__).parent
+LAYERS = [
+    "checks",
+    "problems.base",
+    "problems.lqr",
+    "problems",
+    "controllers",
+    "rollout",
+    "states",
+    "baselines",
+    "measures",
+    "training.loop",
+    "training.policy_gradient",
+    "training.lqr",
+    "training",
+    "experiments.store",
+    "experiments.first_look",
+    "experiments",
+    "report.summary",
+    "report.figures",
+    "report.tables",
+    "report",
+    "cli",
+]
+CORE_NEEDS = {"jax", "equinox", "optax", "jaxtyping", "numpy", "scipy"}
+CORE = [name for name in LAYERS if not name.startswith(("experiments", "report", "cli"))]
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py"}
+
+
+def imports(path: Path) -> set[str]:
+    """The dotted names that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            found.add(node.module or "")
+    return found
+
+
+def test_every_module_has_its_place():
+    assert sorted(MODULES) == sorted(LAYERS)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_imports_go_one_way(name):
+    ours = {found.removeprefix("offspan.") for found in imports(MODULES[name]) if found.startswith("offspan.")}
+    assert ours <= set(LAYERS[: LAYERS.index(name)])
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_the_core_needs_only_the_core_libraries(name):
+    outside = {found.split(".")[0] for found in imports(MODULES[name])} - {"offspan"} - set(sys.stdlib_module_names)
+    assert outside <= CORE_NEEDS
+
+
+def test_public_names_are_listed_once_and_documented():
+    assert offspan.__all__ == sorted(offspan.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    for name in offspan.__all__:
+        assert getattr(offspan, name).__doc__, name
+
+
+def test_import_is_light():
+    """No heavy library, no backend, no change of jax's configuration, half a second at most beyond jax, equinox and optax (measured, not asserted)."""
+    script = """
+import sys, jax, equinox, optax
+before = dict(jax.config.values)
+import offspan
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized(), "importing offspan started a backend"
+assert dict(jax.config.values) == before, "importing offspan changed jax's configuration"
+heavy = {"matplotlib", "xarray", "pydantic", "scipy", "typer", "rich", "pandas"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

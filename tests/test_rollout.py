@@ -1,0 +1,114 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import offspan
+from tests.systems import loop_cost, lqrs, random_gain, random_lqr, seeds
+
+
+@given(lqrs, seeds)
+def test_rollout_is_the_plain_loop(problem, seed):
+    K = random_gain(seed, problem)
+    x = np.asarray(jax.random.normal(jax.random.key(seed), (problem.state_dim,)))
+    trajectory = offspan.rollout(problem, offspan.Linear(K), x)
+    A, B, Q, R, K = (np.asarray(M) for M in (problem.A, problem.B, problem.Q, problem.R, K))
+    assert trajectory.states.shape == (problem.horizon + 1, problem.state_dim)
+    assert trajectory.controls.shape == (problem.horizon + 1, problem.control_dim)
+    for h in range(problem.horizon + 1):
+        u = K @ x
+        np.testing.assert_allclose(trajectory.states[h], x, atol=1e-9)
+        np.testing.assert_allclose(trajectory.controls[h], u, atol=1e-9)
+        np.testing.assert_allclose(trajectory.costs[h], x @ Q @ x + u @ R @ u, rtol=1e-9, atol=1e-9)
+        x = A @ x + B @ u
+
+
+def test_rollout_of_a_nonlinear_problem_and_a_plain_function():
+    problem = offspan.FunctionProblem(lambda x, u: jnp.sin(x) + u**2, lambda x, u: jnp.sum(x * u), state_dim=2, control_dim=2, horizon=3)
+    trajectory = offspan.rollout(problem, jnp.cos, np.array([0.1, 0.2]))
+    x = np.array([0.1, 0.2])
+    for h in range(4):
+        np.testing.assert_allclose(trajectory.states[h], x, rtol=1e-14)
+        np.testing.assert_allclose(trajectory.costs[h], np.sum(x * np.cos(x)), rtol=1e-14)
+        x = np.sin(x) + np.cos(x) ** 2
+
+
+@given(lqrs, seeds, st.integers(1, 4))
+def test_cost_is_the_mean_over_states_of_the_sum_over_times(problem, seed, count):
+    K = random_gain(seed, problem)
+    x0s = jax.random.normal(jax.random.key(seed), (count, problem.state_dim))
+    np.testing.assert_allclose(offspan.cost(problem, offspan.Linear(K), x0s), loop_cost(problem, K, x0s), rtol=1e-9)
+
+
+@given(lqrs, seeds, st.integers(1, 4))
+def test_lqr_gradient_is_the_derivative_of_the_cost(problem, seed, count):
+    """The adjoint recursion against autodiff through the rollout, and against central differences of a plain loop."""
+    K = random_gain(seed, problem)
+    x0s = jax.random.normal(jax.random.key(seed), (count, problem.state_dim))
+    gradient = offspan.lqr_gradient(problem, K, x0s)
+    size = float(jnp.linalg.norm(gradient)) + 1e-3
+    autodiff = jax.grad(lambda K: offspan.cost(problem, offspan.Linear(K), x0s))(K)
+    np.testing.assert_allclose(gradient, autodiff, rtol=0, atol=1e-11 * size)
+    direction = np.random.default_rng(seed).normal(size=K.shape)
+    step = 1e-5
+    difference = loop_cost(problem, K + step * direction, x0s) - loop_cost(problem, K - step * direction, x0s)
+    # The error of a central difference is step² times a third derivative, here of order H³ in the cost.
+    np.testing.assert_allclose(jnp.sum(gradient * direction), difference / (2 * step), rtol=0, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lqr_gradient_is_the_papers_formula(seed):
+    """∇J = 2Bᵀ Σ_{h<H} (Σ_{s=1}^{H−h} (Mˢ⁻¹)ᵀ Q Mˢ) Σ_h with M = A + BK and Σ_h = mean x_h x_hᵀ  [R24, lem:lqr_gradient]."""
+    problem = random_lqr(seed, 4, 4, 5, control_cost=False)
+    K, x0s = random_gain(seed, problem), offspan.sphere(jax.random.key(seed), 3, 4)
+    M, H = np.asarray(problem.A + problem.B @ K), problem.horizon
+    power = np.linalg.matrix_power
+    total = np.zeros((4, 4))
+    for h in range(H):
+        sigma = np.mean([np.outer(power(M, h) @ x, power(M, h) @ x) for x in np.asarray(x0s)], axis=0)
+        total += sum(power(M, s - 1).T @ np.asarray(problem.Q) @ power(M, s) for s in range(1, H - h + 1)) @ sigma
+    formula = 2 * np.asarray(problem.B).T @ total
+    assert np.linalg.norm(formula) > 0.1
+    np.testing.assert_allclose(offspan.lqr_gradient(problem, K, x0s), formula, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gradient_vanishes_on_unvisited_directions(seed):
+    """v ⊥ every state visited from S  ⟹  ∇J(K; S) v = 0  [R24, prop:no_exploration_no_extrapolation]."""
+    n = 5
+    rotation = jnp.linalg.qr(jax.random.normal(jax.random.key(seed), (n, n)))[0]
+    # In the rotated coordinates the first three directions map into themselves: from S = {first} nothing else is visited.
+    blocks = jnp.zeros((n, n)).at[:3, :3].set(jax.random.normal(jax.random.key(seed + 1), (3, 3))).at[3:, 3:].set(jnp.eye(2))
+    problem = offspan.LQR(rotation @ blocks @ rotation.T, horizon=4)
+    unvisited = rotation[:, 3:]
+    gradient = offspan.lqr_gradient(problem, jnp.zeros((n, n)), rotation[:, :1].T)
+    assert jnp.linalg.norm(gradient) > 0.1
+    np.testing.assert_allclose(gradient @ unvisited, 0.0, atol=1e-10 * jnp.linalg.norm(gradient))
+
+
+def test_jit_vmap_and_grad_give_the_plain_numbers():
+    problems = [random_lqr(seed, 3, 2, 4, control_cost=True) for seed in range(4)]
+    gains = [random_gain(seed, problem) for seed, problem in enumerate(problems)]
+    x0s = offspan.basis(3, 2)
+    plain = jnp.stack([offspan.lqr_gradient(p, K, x0s) for p, K in zip(problems, gains, strict=True)])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *problems)
+    mapped = jax.jit(jax.vmap(offspan.lqr_gradient, in_axes=(0, 0, None)))(stacked, jnp.stack(gains), x0s)
+    np.testing.assert_allclose(mapped, plain, rtol=1e-12)
+    by_problem = jax.grad(lambda problem: offspan.cost(problem, offspan.Linear(gains[0]), x0s))(problems[0])
+    step = 1e-6
+    nudged = [offspan.LQR(problems[0].A.at[1, 2].add(d), problems[0].B, problems[0].Q, problems[0].R, horizon=4) for d in (step, -step)]
+    difference = loop_cost(nudged[0], gains[0], x0s) - loop_cost(nudged[1], gains[0], x0s)
+    np.testing.assert_allclose(by_problem.A[1, 2], difference / (2 * step), rtol=1e-6)
+
+
+def test_float32_in_float32_out_and_mixed_precision_is_float64():
+    problem = offspan.LQR(np.eye(2, dtype=np.float32), horizon=3)
+    x0s = np.eye(2, dtype=np.float32)
+    K = np.full((2, 2), -0.1, np.float32)
+    assert offspan.cost(problem, offspan.Linear(K), x0s).dtype == np.float32
+    assert offspan.lqr_gradient(problem, K, x0s).dtype == np.float32
+    wide = offspan.LQR(np.eye(2), horizon=3)
+    assert offspan.cost(wide, offspan.Linear(K), x0s).dtype == np.float64
+    np.testing.assert_allclose(offspan.lqr_gradient(problem, K, x0s), offspan.lqr_gradient(wide, K, x0s), rtol=1e-5)

@@ -1,0 +1,170 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import offspan
+from offspan.training import loop
+from tests.systems import loop_cost, random_gain, random_lqr
+
+ZEROS = np.zeros((3, 3))
+
+
+def loop_descent(problem, x0s, learning_rate, iterations, K):
+    """Policy gradient with central differences of a plain loop in place of a gradient."""
+    costs, step = [], 1e-6
+    for _ in range(iterations):
+        costs.append(loop_cost(problem, K, x0s))
+        gradient = np.zeros_like(K)
+        for index in np.ndindex(*K.shape):
+            nudge = np.zeros_like(K)
+            nudge[index] = step
+            gradient[index] = (loop_cost(problem, K + nudge, x0s) - loop_cost(problem, K - nudge, x0s)) / (2 * step)
+        K = K - learning_rate * gradient
+    return K, costs
+
+
+@pytest.mark.parametrize(("m", "control_cost"), [(3, False), (2, True)])
+def test_both_trainers_are_gradient_descent(m, control_cost):
+    """N iterations are N updates, and cost[i] is the cost before update i."""
+    problem = random_lqr(0, 3, m, 3, control_cost=control_cost)
+    x0s, K0 = offspan.basis(3, 2), np.asarray(random_gain(0, problem))
+    K, costs = loop_descent(problem, x0s, 0.01, 20, K0)
+    assert costs[0] > 1.01 * costs[-1]
+    run = offspan.train_lqr(problem, x0s, learning_rate=0.01, iterations=20, K0=K0)
+    np.testing.assert_allclose(run.K, K, atol=1e-7)
+    np.testing.assert_allclose(run.cost, costs, rtol=1e-7)
+    assert (run.status, run.iterations) == ("finished", 20)
+    other = offspan.train(problem, offspan.Linear(K0), x0s, optimizer=optax.sgd(0.01), iterations=20)
+    np.testing.assert_allclose(other.controller.K, run.K, atol=1e-13)
+    np.testing.assert_allclose(other.cost, run.cost, rtol=1e-13)
+    assert (other.status, other.iterations) == ("finished", 20)
+
+
+def test_training_starts_from_zero_and_learns_the_seen_state():
+    """On the shift, with the paper's learning rate, one update reaches the least cost  [R24, prop:shift]."""
+    D = H = 4
+    problem, x0s = offspan.shift(D, horizon=H), offspan.basis(D, 1)
+    run = offspan.train_lqr(problem, x0s, learning_rate=1 / (H**2 / D + H), iterations=2)
+    np.testing.assert_allclose(run.cost, [H + 1, 1.0], rtol=1e-14)
+    np.testing.assert_allclose(run.K @ x0s[0], -(problem.A @ x0s[0]), atol=1e-14)
+
+
+@pytest.mark.parametrize("iterations", [0, 1, 7, 8, 9, 24])
+def test_chunks_leave_no_trace(monkeypatch, iterations):
+    """Whatever the number of iterations in one compiled call, a run gives the same bits."""
+    problem, x0s = random_lqr(1, 3, 3, 3, control_cost=False), offspan.basis(3, 2)
+    run = lambda: offspan.train_lqr(problem, x0s, learning_rate=0.01, iterations=iterations)  # noqa: E731
+    jax.clear_caches()
+    whole = run()
+    monkeypatch.setattr(loop, "CHUNK", 8)
+    jax.clear_caches()
+    chunked = run()
+    jax.clear_caches()
+    np.testing.assert_array_equal(chunked.K, whole.K)
+    np.testing.assert_array_equal(chunked.cost, whole.cost)
+    assert len(whole.cost) == whole.iterations == iterations
+
+
+def test_training_is_deterministic():
+    problem, x0s = random_lqr(2, 3, 3, 3, control_cost=False), offspan.basis(3, 1)
+    network = offspan.MLP.init(jax.random.key(0), 3, 3, width=8)
+    first, second = (offspan.train(problem, network, x0s, optimizer=optax.adam(1e-3), iterations=50) for _ in range(2))
+    np.testing.assert_array_equal(first.cost, second.cost)
+    for a, b in zip(jax.tree.leaves(first.controller), jax.tree.leaves(second.controller), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_network_learns_a_nonlinear_problem():
+    problem = offspan.FunctionProblem(
+        lambda x, u: x + 0.1 * jnp.array([x[1], u[0] - jnp.sin(x[0])]), lambda x, u: x @ x, state_dim=2, control_dim=1, horizon=30
+    )
+    x0s = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    network = offspan.MLP.init(jax.random.key(0), 2, 1, width=16, depth=3)
+    run = offspan.train(problem, network, x0s, optimizer=optax.adam(3e-3), iterations=400)
+    assert run.cost[-1] < 0.7 * run.cost[0]
+    np.testing.assert_allclose(run.cost[0], offspan.cost(problem, network, x0s), rtol=1e-12)
+
+
+def test_a_loss_takes_the_place_of_the_cost_and_the_cost_is_recorded():
+    """Descending J + λ‖K‖² by hand gives the same controller; what is recorded is J alone."""
+    problem, x0s = random_lqr(3, 3, 3, 3, control_cost=False), offspan.basis(3, 1)
+    penalised = lambda problem, controller, x0s: offspan.cost(problem, controller, x0s) + 0.5 * jnp.sum(controller.K**2)  # noqa: E731
+    run = offspan.train(problem, offspan.Linear(ZEROS), x0s, optimizer=optax.sgd(0.01), iterations=30, loss=penalised)
+    K, costs = jnp.asarray(ZEROS), []
+    for _ in range(30):
+        costs.append(loop_cost(problem, K, x0s))
+        K = K - 0.01 * (offspan.lqr_gradient(problem, K, x0s) + K)
+    np.testing.assert_allclose(run.controller.K, K, atol=1e-12)
+    np.testing.assert_allclose(run.cost, costs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("trainer", ["train", "train_lqr"])
+def test_a_diverged_run_says_when_and_keeps_its_last_finite_controller(trainer):
+    """Doubling K each time from a learning rate far too large: the run ends at the first update that is not finite."""
+    problem, x0s = offspan.gaussian(jax.random.key(0), 3, horizon=6), offspan.basis(3, 1)
+    if trainer == "train":
+        run = offspan.train(problem, offspan.Linear(ZEROS), x0s, optimizer=optax.sgd(10.0), iterations=2_500)
+        K = run.controller.K
+    else:
+        run = offspan.train_lqr(problem, x0s, learning_rate=10.0, iterations=2_500)
+        K = run.K
+    assert run.status == "diverged"
+    assert 0 < run.iterations < 100
+    assert len(run.cost) == run.iterations + 1
+    assert np.all(np.isfinite(run.cost[:-1]))
+    assert np.all(np.isfinite(K))
+    assert jnp.linalg.norm(K) > 1e10
+    gradient = offspan.lqr_gradient(problem, K, x0s)
+    assert not (np.isfinite(run.cost[-1]) and np.all(np.isfinite(K - 10.0 * gradient)))
+
+
+def test_cost_below_stops_before_the_first_update_that_is_not_needed():
+    problem, x0s = offspan.shift(3, horizon=3), offspan.basis(3, 1)
+    settings = {"optimizer": optax.sgd(0.01), "iterations": 500}
+    full = offspan.train(problem, offspan.Linear(ZEROS), x0s, **settings)
+    run = offspan.train(problem, offspan.Linear(ZEROS), x0s, stop=offspan.CostBelow(1.5), **settings)
+    expected = int(np.argmax(full.cost <= 1.5))
+    assert (run.status, run.iterations) == ("converged", expected)
+    np.testing.assert_array_equal(run.cost, full.cost[: expected + 1])
+    np.testing.assert_allclose(offspan.cost(problem, run.controller, x0s), run.cost[-1], rtol=1e-12)
+
+
+def test_no_improvement_looks_waits_and_restores_the_best_look():
+    """A plain loop over the recorded costs finds the same end and the same best look."""
+    problem, x0s = offspan.shift(3, horizon=3), offspan.basis(3, 1)
+    rule = offspan.NoImprovement(every=10, patience=5, gain=0.01)
+    # At this learning rate and momentum the cost swings, so that the last look is not the best one.
+    settings = {"optimizer": optax.sgd(0.05, momentum=0.9), "iterations": 3_000}
+    full = offspan.train(problem, offspan.Linear(ZEROS), x0s, **settings)
+    run = offspan.train(problem, offspan.Linear(ZEROS), x0s, stop=rule, **settings)
+    best, best_at, stale = np.inf, None, 0
+    for i in range(0, 3_000, 10):
+        if full.cost[i] < best - 0.01:
+            best, best_at, stale = full.cost[i], i, 0
+        else:
+            stale += 1
+        if stale > 5:
+            break
+    assert (run.status, run.iterations) == ("converged", i)
+    assert best_at is not None
+    assert 0 < best_at < i
+    np.testing.assert_allclose(offspan.cost(problem, run.controller, x0s), best, rtol=1e-12)
+
+
+def test_progress_hears_every_chunk():
+    heard = []
+    offspan.train_lqr(offspan.identity(2, horizon=1), offspan.basis(2, 1), learning_rate=0.1, iterations=2_300, progress=heard.append)
+    assert heard == [1_000, 2_000, 2_300]
+
+
+def test_training_follows_the_precision_of_its_inputs():
+    problem = offspan.LQR(np.eye(3, dtype=np.float32), horizon=2)
+    x0s = np.eye(3, dtype=np.float32)[:1]
+    run = offspan.train_lqr(problem, x0s, learning_rate=0.1, iterations=10)
+    assert run.K.dtype == run.cost.dtype == np.float32
+    network = jax.tree.map(lambda a: a.astype(np.float32), offspan.MLP.init(jax.random.key(0), 3, 3, width=4))
+    other = offspan.train(problem, network, x0s, optimizer=optax.adam(1e-3), iterations=10, stop=offspan.NoImprovement(every=1))
+    assert other.cost.dtype == np.float32
+    assert {leaf.dtype for leaf in jax.tree.leaves(other.controller)} == {np.dtype(np.float32)}
