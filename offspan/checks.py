@@ -6,14 +6,14 @@ Shapes are checked always. Values are checked on concrete arrays only: under jit
 import operator
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike
 
 
 def is_concrete(value: Any) -> bool:
-    return not isinstance(value, jax.core.Tracer)
+    return not isinstance(value, Tracer)
 
 
 def is_false(condition: ArrayLike) -> bool:

@@ -95,6 +95,8 @@ class Bounded(eqx.Module):
 
     def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
         z = self.net(x)
+        if len(self.low) not in (1, z.size):
+            raise ValueError(f"Bounded: there are bounds for {len(self.low)} controls, but the network has {z.size} outputs.")
         low, high = jnp.asarray(self.low, z.dtype), jnp.asarray(self.high, z.dtype)
         return low + (high - low) * (jnp.tanh(z) + 1) / 2
 
@@ -110,16 +112,18 @@ def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike)
         header["bounds"] = [controller.low, controller.high]
         net = controller.net
     if isinstance(net, Linear):
-        arrays = {"K": net.K}
+        arrays = {"K": np.asarray(net.K)}
     elif isinstance(net, MLP):
-        arrays = {f"{letter}{i}": array for i, layer in enumerate(net.layers) for letter, array in zip("Wb", layer, strict=True)}
+        arrays = {
+            f"{letter}{i}": np.asarray(array) for i, layer in enumerate(net.layers) for letter, array in zip("Wb", layer, strict=True)
+        }
     else:
         raise ValueError(f"save_controller: cannot save a {type(net).__name__}; only Linear, MLP and Bounded of these have a file format.")
     path = Path(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:
-            np.savez(file, header=np.array(json.dumps(header)), **{name: np.asarray(array) for name, array in arrays.items()})
+            np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

@@ -97,7 +97,7 @@ def _lqr_cost_and_gradient(problem, K, x0s):
     return costs.mean(), gradients.mean(axis=0)
 
 
-def as_gain(where: str, problem: LQR, K: ArrayLike) -> Float[Array, "m n"]:
+def as_gain(where: str, problem: LQR, K: ArrayLike, name: str = "K") -> Float[Array, "m n"]:
     """`K` as an array that fits the problem: u = +K x."""
     m, n = problem.control_dim, problem.state_dim
-    return as_floats(where, "K", K, shape=(m, n), meaning=f"shape ({m}, {n}): one row a control, one column a state (u = +K x)")
+    return as_floats(where, name, K, shape=(m, n), meaning=f"shape ({m}, {n}): one row a control, one column a state (u = +K x)")

@@ -79,7 +79,7 @@ def test_public_names_are_listed_once_and_documented():
 
 
 def test_import_is_light():
-    """No heavy library, no backend, no change of jax's configuration, half a second at most beyond jax, equinox and optax (measured, not asserted)."""
+    """No heavy library, no backend, no change of jax's configuration."""
     script = """
 import sys, jax, equinox, optax
 before = dict(jax.config.values)

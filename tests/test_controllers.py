@@ -59,10 +59,10 @@ def test_bounded_stays_within_its_bounds_and_reaches_them():
 
 def test_no_optimiser_moves_the_bounds():
     problem = offspan.LQR([[1.0]], horizon=2)
-    controller = offspan.Bounded(offspan.Linear([[0.5]]), -1.0, 1.0)
-    run = offspan.train(problem, controller, np.ones((1, 1)), optimizer=optax.adamw(0.1), iterations=5)
+    net = offspan.Linear([[0.5]])
+    run = offspan.train(problem, offspan.Bounded(net, -1.0, 1.0), np.ones((1, 1)), optimizer=optax.adamw(0.1), iterations=5)
     assert run.controller.low == (-1.0,)
-    assert run.controller.net.K != controller.net.K
+    assert run.controller.net.K != net.K
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -83,7 +83,7 @@ def test_a_file_cut_short_is_told_and_saving_over_a_file_that_cannot_be_written_
     offspan.save_controller(offspan.Linear([[1.0]]), path)
     whole = path.read_bytes()
 
-    def full_disk(file, **arrays):
+    def full_disk(file, **_):
         file.write(b"half")
         raise OSError(28, "No space left on device")
 

@@ -139,7 +139,7 @@ def test_no_improvement_looks_waits_and_restores_the_best_look():
     settings = {"optimizer": optax.sgd(0.05, momentum=0.9), "iterations": 3_000}
     full = offspan.train(problem, offspan.Linear(ZEROS), x0s, **settings)
     run = offspan.train(problem, offspan.Linear(ZEROS), x0s, stop=rule, **settings)
-    best, best_at, stale = np.inf, None, 0
+    best, best_at, stale, i = np.inf, None, 0, 0
     for i in range(0, 3_000, 10):
         if full.cost[i] < best - 0.01:
             best, best_at, stale = full.cost[i], i, 0

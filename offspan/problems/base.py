@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -37,17 +37,14 @@ class Problem(eqx.Module):
 
 
 def as_bounds(where: str, low: Any, high: Any, control_dim: int | None = None) -> Bounds:
-    """`low` and `high`, each a number for all controls or one number a control, as tuples."""
+    """`low` and `high`, each a number for all controls or one number a control, as tuples of one length."""
     try:
-        low, high = np.atleast_1d(np.asarray(low, float)), np.atleast_1d(np.asarray(high, float))
-        low, high = np.broadcast_arrays(low, high)
-        if control_dim is not None:
-            low, high = np.broadcast_to(low, (control_dim,)), np.broadcast_to(high, (control_dim,))
+        lows, highs, _ = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float), np.zeros(control_dim or 1))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: bounds {low!r} and {high!r} must be numbers, or one number for each control.") from error
-    if low.ndim != 1 or not (np.all(np.isfinite(low)) and np.all(np.isfinite(high)) and np.all(low < high)):
-        raise ValueError(f"{where}: bounds low = {low.tolist()} and high = {high.tolist()} must be finite, with low < high.")
-    return tuple(low.tolist()), tuple(high.tolist())
+    if lows.ndim != 1 or not (np.all(np.isfinite(lows)) and np.all(np.isfinite(highs)) and np.all(lows < highs)):
+        raise ValueError(f"{where}: bounds low = {lows.tolist()} and high = {highs.tolist()} must be finite, with low < high.")
+    return tuple(lows.tolist()), tuple(highs.tolist())
 
 
 class FunctionProblem(Problem):
@@ -90,28 +87,23 @@ class FunctionProblem(Problem):
         self.horizon = as_count(where, "horizon", horizon, least=1)
         self.cost_scale = as_rate(where, "cost_scale", cost_scale)
         self.control_bounds = None if control_bounds is None else as_bounds(where, *control_bounds, control_dim=self.control_dim)
-        # A plain function inside a Partial is part of the tree's structure, so that the problem can be an argument of jax.jit.
-        self.step_function = step if isinstance(step, eqx.Module) else jax.tree_util.Partial(step)
-        self.cost_function = stage_cost if isinstance(stage_cost, eqx.Module) else jax.tree_util.Partial(stage_cost)
-        for name, function, expected in (("step", step, (self.state_dim,)), ("stage_cost", stage_cost, ())):
-            x, u = jax.ShapeDtypeStruct(self.state_shape, float), jax.ShapeDtypeStruct(self.control_shape, float)
-            returned = jax.eval_shape(function, x, u)
+        self.step_function, self.cost_function = _as_pytree(step), _as_pytree(stage_cost)
+        x, u = (jax.ShapeDtypeStruct((size,), float) for size in (self.state_dim, self.control_dim))
+        for name, method, expected in (("step", self.step_function, x.shape), ("stage_cost", self.cost_function, ())):
+            returned = jax.eval_shape(method, x, u)
             if getattr(returned, "shape", None) != expected:
                 raise ValueError(
                     f"{where}: `{name}` returned {getattr(returned, 'shape', returned)} for a state of shape {x.shape} and a control of "
                     f"shape {u.shape}, but must return shape {expected}."
                 )
 
-    @property
-    def state_shape(self) -> tuple[int]:
-        return (self.state_dim,)
-
-    @property
-    def control_shape(self) -> tuple[int]:
-        return (self.control_dim,)
-
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
         return self.step_function(x, u)
 
     def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
         return self.cost_function(x, u)
+
+
+def _as_pytree(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A plain function inside a Partial is part of the tree's structure, so that a problem can be an argument of jax.jit."""
+    return cast(Callable[..., Any], function) if isinstance(function, eqx.Module) else jax.tree_util.Partial(function)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from offspan.checks import as_count, as_floats, is_concrete
-from offspan.problems.base import Problem
+from offspan.problems.base import Bounds, Problem
 
 
 class LQR(Problem):
@@ -24,7 +24,11 @@ class LQR(Problem):
     B: Float[Array, "n m"]
     Q: Float[Array, "n n"]
     R: Float[Array, "m m"]
+    state_dim: int = eqx.field(static=True)
+    control_dim: int = eqx.field(static=True)
     horizon: int = eqx.field(static=True)
+    cost_scale: float = eqx.field(static=True)
+    control_bounds: Bounds | None = eqx.field(static=True)
 
     def __init__(self, A: ArrayLike, B: ArrayLike | None = None, Q: ArrayLike | None = None, R: ArrayLike | None = None, *, horizon: int):
         A = as_floats("LQR", "A", A, shape=(None, None), meaning="shape (n, n), the matrix of x' = A x + B u")
@@ -42,23 +46,8 @@ class LQR(Problem):
         R = jnp.zeros((m, m), A.dtype) if R is None else _cost_matrix("R", R, m, "control")
         dtype = jnp.result_type(A, B, Q, R)
         self.A, self.B, self.Q, self.R = (M.astype(dtype) for M in (A, B, Q, R))
+        self.state_dim, self.control_dim, self.cost_scale, self.control_bounds = n, m, 1.0, None
         self.horizon = as_count("LQR", "horizon", horizon, least=1)
-
-    @property
-    def state_dim(self) -> int:
-        return self.A.shape[-1]
-
-    @property
-    def control_dim(self) -> int:
-        return self.B.shape[-1]
-
-    @property
-    def cost_scale(self) -> float:
-        return 1.0
-
-    @property
-    def control_bounds(self) -> None:
-        return None
 
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
         return self.A @ x + self.B @ u

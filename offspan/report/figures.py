@@ -20,7 +20,10 @@ MEASURES = {
 
 
 def measure_bars(result: xr.Dataset) -> Figure:
-    """Both normalised measures against the number of seen states: bars are medians over seeds, whiskers the quartiles  [R24, fig:lqr_experiments_main]."""
+    """Both normalised measures against the number of seen states: medians over seeds, whiskers at the quartiles.
+
+    The form of [R24, fig:lqr_experiments_main].
+    """
     figure = Figure(figsize=(9.5, 3.9), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     systems = [str(name) for name in result.system.values]

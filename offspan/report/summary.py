@@ -5,14 +5,17 @@ import xarray as xr
 
 
 def quartiles(values: xr.DataArray) -> xr.DataArray:
-    """The 25, 50 and 75 % quantiles over `seed` (dimension `quantile`); a diverged run is +∞ and counts as such."""
+    """The 25, 50 and 75 % quantiles over `seed` (dimension `quantile`); a diverged run is +∞ and counts as such.
+
+    The q-quantile lies q(N − 1) of the way along the ordered values; `numpy.quantile` gives NaN next to an infinity.
+    """
     shares = [0.25, 0.5, 0.75]
-    axis = values.get_axis_num("seed")
-    with np.errstate(invalid="ignore"):  # between two infinities, interpolation would give NaN
-        interpolated = np.quantile(values, shares, axis=axis)
-    upper_neighbour = np.quantile(values, shares, axis=axis, method="higher")
+    ordered = np.sort(values.transpose("seed", ...), axis=0)
+    places = [share * (len(ordered) - 1) for share in shares]
+    lower, upper = (np.stack([ordered[int(neighbour(place))] for place in places]) for neighbour in (np.floor, np.ceil))
+    with np.errstate(invalid="ignore"):
+        between = lower + np.reshape(np.mod(places, 1.0), (-1,) + (1,) * (ordered.ndim - 1)) * (upper - lower)
+    kept = values.isel(seed=0, drop=True)
     return xr.DataArray(
-        np.where(np.isinf(upper_neighbour), np.inf, interpolated),
-        dims=("quantile", *(dim for dim in values.dims if dim != "seed")),
-        coords={"quantile": shares, **{name: coord for name, coord in values.coords.items() if name != "seed"}},
+        np.where(np.isinf(upper), upper, between), dims=("quantile", *kept.dims), coords={"quantile": shares, **kept.coords}
     )

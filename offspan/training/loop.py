@@ -33,7 +33,10 @@ _STATUS = {RUNNING: Status.finished, CONVERGED: Status.converged, DIVERGED: Stat
 
 
 class StoppingRule(eqx.Module):
-    """Sees (iteration, J, controller) before each update, in compiled code, with a memory of its own; decides when to stop and what to return."""
+    """Decides when a run stops, and which controller it returns.
+
+    It sees (iteration, J(π; S), controller) before each update, inside the compiled loop, and keeps a memory of its own.
+    """
 
     @abc.abstractmethod
     def init(self, controller: PyTree) -> PyTree:
@@ -81,7 +84,7 @@ class CostBelow(StoppingRule):
 class NoImprovement(StoppingRule):
     """Looks every `every` iterations; stops after more than `patience` looks without a gain of `gain`, returns the best look's controller.
 
-    The defaults are the rule of the pendulum and quadcopter experiments: 1e-5 over 5,000 iterations  [R24, app:experiments:details:nn:pend].
+    The defaults are the rule of the paper's network experiments: 1e-5 over 5,000 iterations  [R24, app:experiments:details:nn:pend].
     """
 
     every: int = 100

@@ -41,7 +41,7 @@ def train_lqr(
     """
     where = "train_lqr"
     x0s = as_states(where, "x0s", x0s, problem.state_dim)
-    K = jnp.zeros((problem.control_dim, problem.state_dim)) if K0 is None else as_gain(where, problem, K0)
+    K = jnp.zeros((problem.control_dim, problem.state_dim)) if K0 is None else as_gain(where, problem, K0, "K0")
     K = K.astype(jnp.result_type(problem.A, x0s))
     learning_rate = as_rate(where, "learning_rate", learning_rate)
     iterations = as_count(where, "iterations", iterations, least=0)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float
@@ -53,6 +54,11 @@ def train(
     iterations = as_count("train", "iterations", iterations, least=0)
     stop = Never() if stop is None else stop
     weights, structure = eqx.partition(controller, eqx.is_inexact_array)
+    if not jax.tree.leaves(weights):
+        raise ValueError(
+            f"train: the controller (a {type(controller).__name__}) has no floating-point arrays to train; "
+            "pass a Linear, an MLP or another pytree that holds its weights."
+        )
     state = LoopState.start(weights, optimizer.init(weights), stop)
     state, costs, status = run_chunks(
         lambda state, count: _advance(problem, structure, x0s, optimizer, loss, stop, state, np.asarray(count)), state, iterations, progress

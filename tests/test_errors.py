@@ -1,0 +1,190 @@
+"""Each mistake gets one sentence that names the argument, shows the value and says what to do."""
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import optax
+import pytest
+
+import offspan
+
+EYE = np.eye(2)
+LQR2 = offspan.LQR(EYE, horizon=3)
+E1 = np.array([[1.0, 0.0]])
+ZERO = np.zeros((2, 2))
+
+
+@pytest.fixture(autouse=True)
+def as_a_user():
+    """Without the shape-checking hook of the tests, which would speak first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def step(x, u):
+    return x
+
+
+def stage_cost(x, u):
+    return x @ x
+
+
+MISTAKES = {
+    "A is not square": (lambda: offspan.LQR(np.ones((2, 3)), horizon=3), "LQR: `A` has shape (2, 3), but must be square"),
+    "A is a vector": (lambda: offspan.LQR(np.ones(2), horizon=3), "LQR: `A` has shape (2,), but needs shape (n, n)"),
+    "A is a word": (lambda: offspan.LQR("shift", horizon=3), "LQR: `A` must be an array of numbers (shape (n, n)"),  # pyright: ignore
+    "A is ragged": (lambda: offspan.LQR([[1.0], [1.0, 2.0]], horizon=3), "LQR: `A` must be an array of numbers"),
+    "A is empty": (lambda: offspan.LQR(np.zeros((0, 0)), horizon=3), "LQR: `A` has shape (0, 0), but needs shape (n, n)"),
+    "A is complex": (lambda: offspan.LQR(1j * EYE, horizon=3), "LQR: `A` has complex entries"),
+    "A has NaN": (lambda: offspan.LQR(EYE * np.nan, horizon=3), "LQR: `A` has 4 NaN or infinite entries; pass finite numbers."),
+    "B has an infinity": (
+        lambda: offspan.LQR(EYE, [[np.inf], [1.0]], horizon=3),
+        "LQR: `B` has 1 NaN or infinite entry; pass finite numbers.",
+    ),
+    "B is transposed": (
+        lambda: offspan.LQR(EYE, np.ones((1, 2)), horizon=3),
+        "LQR: `B` has shape (1, 2) but `A` is 2×2, so `B` needs 2 rows (x' = A x + B u, column vectors). "
+        "Written for row vectors? Pass `A.T` and `B.T`.",
+    ),
+    "Q has the wrong size": (lambda: offspan.LQR(EYE, Q=np.eye(3), horizon=3), "LQR: `Q` has shape (3, 3), but needs shape (2, 2)"),
+    "Q is not symmetric": (
+        lambda: offspan.LQR(EYE, Q=[[1.0, 0.5], [0.0, 1.0]], horizon=3),
+        "LQR: `Q` is not symmetric (it differs from its transpose by 0.5); pass `(Q + Q.T) / 2`",
+    ),
+    "Q is indefinite": (
+        lambda: offspan.LQR(EYE, Q=np.diag([1.0, -0.1]), horizon=3),
+        "LQR: `Q` is not positive semidefinite (smallest eigenvalue -0.1)",
+    ),
+    "R is indefinite": (
+        lambda: offspan.LQR(EYE, R=np.diag([1.0, -2.0]), horizon=3),
+        "LQR: `R` is not positive semidefinite (smallest eigenvalue -2)",
+    ),
+    "R is not symmetric": (lambda: offspan.LQR(EYE, R=[[1.0, 1.0], [0.0, 1.0]], horizon=3), "LQR: `R` is not symmetric"),
+    "horizon is zero": (lambda: offspan.LQR(EYE, horizon=0), "LQR: `horizon` is 0, but must be a whole number of at least 1."),
+    "horizon is a fraction": (lambda: offspan.shift(3, horizon=2.5), "LQR: `horizon` is 2.5, but must be a whole number"),  # pyright: ignore
+    "horizon is a truth value": (lambda: offspan.LQR(EYE, horizon=True), "LQR: `horizon` is True, but must be a whole number"),
+    "dim is zero": (lambda: offspan.identity(0, horizon=3), "identity: `dim` is 0, but must be a whole number of at least 1."),
+    "step returns the wrong shape": (
+        lambda: offspan.FunctionProblem(lambda x, u: x[:1], stage_cost, state_dim=2, control_dim=1, horizon=3),
+        "FunctionProblem: `step` returned (1,) for a state of shape (2,) and a control of shape (1,), but must return shape (2,).",
+    ),
+    "stage_cost is not a number": (
+        lambda: offspan.FunctionProblem(step, lambda x, u: x**2, state_dim=2, control_dim=1, horizon=3),
+        "FunctionProblem: `stage_cost` returned (2,)",
+    ),
+    "control bounds are crossed": (
+        lambda: offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3, control_bounds=(1.0, 0.0)),
+        "FunctionProblem: bounds low = [1.0] and high = [0.0] must be finite, with low < high.",
+    ),
+    "cost scale is negative": (
+        lambda: offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3, cost_scale=-1.0),
+        "FunctionProblem: `cost_scale` is -1.0, but must be a positive, finite number.",
+    ),
+    "K is a vector": (lambda: offspan.Linear(np.ones(2)), "Linear: `K` has shape (2,), but needs shape (m, n)"),
+    "an MLP without layers": (lambda: offspan.MLP([]), "MLP: `layers` is empty; pass [(W, b), …] with at least one layer."),
+    "layers that do not fit": (
+        lambda: offspan.MLP([(np.ones((4, 2)), np.ones(4)), (np.ones((1, 3)), np.ones(1))]),
+        "MLP: `layers[1] W` has shape (1, 3), but needs shape (out, 4), as layer 0 has 4 outputs.",
+    ),
+    "a bias that does not fit": (
+        lambda: offspan.MLP([(np.ones((4, 2)), np.ones(3))]),
+        "MLP: `layers[0] b` has shape (3,), but needs shape (4,), one number for each row of W.",
+    ),
+    "an MLP without depth": (lambda: offspan.MLP.init(jax.random.key(0), 2, 1, depth=0), "MLP.init: `depth` is 0, but must be"),
+    "bounds that are crossed": (lambda: offspan.Bounded(offspan.Linear(EYE), 1.0, 0.0), "Bounded: bounds low = [1.0] and high = [0.0]"),
+    "bounds that do not fit": (
+        lambda: offspan.Bounded(offspan.Linear(EYE), [0.0, 0.0], [1.0, 1.0, 1.0]),
+        "Bounded: bounds [0.0, 0.0] and [1.0, 1.0, 1.0] must be numbers, or one number for each control.",
+    ),
+    "bounds for other controls": (
+        lambda: offspan.Bounded(offspan.Linear(EYE), 0.0, [1.0, 1.0, 1.0])(jnp.ones(2)),
+        "Bounded: there are bounds for 3 controls, but the network has 2 outputs.",
+    ),
+    "a controller that cannot be saved": (
+        lambda: offspan.save_controller(jnp.sin, "controller.npz"),  # pyright: ignore
+        "only Linear, MLP and Bounded of these have a file format.",
+    ),
+    "one state where a set is wanted": (
+        lambda: offspan.cost(LQR2, offspan.Linear(ZERO), np.ones(2)),
+        "cost: `x0s` has shape (2,), but needs shape (s, 2): one state a row, s ≥ 1 (a single state `x` goes in as `x[None, :]`).",
+    ),
+    "a set where one state is wanted": (
+        lambda: offspan.rollout(LQR2, offspan.Linear(ZERO), E1),
+        "rollout: `x0` has shape (1, 2), but needs shape (2,), one state (`cost` takes sets of states).",
+    ),
+    "states of another dimension": (lambda: offspan.cost(LQR2, offspan.Linear(ZERO), np.eye(3)), "cost: `x0s` has shape (3, 3), but needs"),
+    "no states": (lambda: offspan.cost(LQR2, offspan.Linear(ZERO), np.zeros((0, 2))), "cost: `x0s` has shape (0, 2), but needs"),
+    "states with NaN": (lambda: offspan.cost(LQR2, offspan.Linear(ZERO), E1 * np.nan), "cost: `x0s` has 2 NaN or infinite entries"),
+    "a controller with other controls": (
+        lambda: offspan.rollout(LQR2, offspan.Linear(np.ones((3, 2))), np.ones(2)),
+        "rollout: the controller returned shape (3,) for a state of shape (2,), but the problem has 2 control(s).",
+    ),
+    "K that does not fit": (
+        lambda: offspan.lqr_gradient(LQR2, np.zeros((2, 3)), E1),
+        "lqr_gradient: `K` has shape (2, 3), but needs shape (2, 2): one row a control, one column a state (u = +K x).",
+    ),
+    "seen states that span the space": (
+        lambda: offspan.normalized_cost(LQR2, ZERO, EYE),
+        "normalized_cost: the 2 seen states span the whole space, so no direction is unseen; "
+        "pass fewer of them, or a set of states as `unseen`.",
+    ),
+    "B is singular where K_ext needs its inverse": (
+        lambda: offspan.extrapolating_controller(offspan.LQR(EYE, np.diag([1.0, 0.0]), horizon=3)),
+        "extrapolating_controller: `B` is not invertible (singular values from 1 down to 0)",
+    ),
+    "B is not square where K_ext needs its inverse": (
+        lambda: offspan.nonextrapolating_controller(offspan.LQR(EYE, np.ones((2, 1)), horizon=3), E1),
+        "nonextrapolating_controller: `B` is 2×1, but must be square and invertible here",
+    ),
+    "R is not zero where the minimum is asked for": (
+        lambda: offspan.minimal_cost(offspan.LQR(EYE, R=0.5 * EYE, horizon=3), E1),
+        "minimal_cost: needs `R` = 0 (controls free of charge), but `R` has entries up to 0.5",
+    ),
+    "nothing to normalise by": (
+        lambda: offspan.normalized_optimality(offspan.LQR(np.diag([1.0, 0.0]), horizon=3), 2.0 * EYE, E1),
+        "normalized_optimality: the controller that does not extrapolate has measure 0 here",
+    ),
+    "a baseline below the minimum": (
+        lambda: offspan.extrapolation(LQR2, offspan.Linear(ZERO), E1, minimal_cost=2.0, baseline_cost=1.0),
+        "extrapolation: `baseline_cost` (1) must exceed `minimal_cost` (2)",
+    ),
+    "unseen directions under jit": (lambda: jax.jit(offspan.unseen_directions)(E1), "unseen_directions: the number of unseen directions"),
+    "more basis vectors than dimensions": (lambda: offspan.basis(2, 3), "basis: `count` is 3, but there are only 2 basis vectors"),
+    "a grid without axes": (lambda: offspan.grid(), "grid: pass one list of values for each coordinate of the state."),
+    "learning rate is negative": (
+        lambda: offspan.train_lqr(LQR2, E1, learning_rate=-1e-3, iterations=10),
+        "train_lqr: `learning_rate` is -0.001, but must be a positive, finite number.",
+    ),
+    "iterations is a fraction": (
+        lambda: offspan.train_lqr(LQR2, E1, learning_rate=1e-3, iterations=1e5),  # pyright: ignore
+        "train_lqr: `iterations` is 100000.0, but must be a whole number of at least 0.",
+    ),
+    "K0 that does not fit": (
+        lambda: offspan.train_lqr(LQR2, E1, learning_rate=1e-3, iterations=1, K0=np.zeros((1, 2))),
+        "train_lqr: `K0` has shape (1, 2), but needs shape (2, 2)",
+    ),
+    "training from a single state": (
+        lambda: offspan.train(LQR2, offspan.Linear(ZERO), np.ones(2), optimizer=optax.sgd(0.1), iterations=1),
+        "train: `x0s` has shape (2,), but needs shape (s, 2)",
+    ),
+    "a controller with nothing to train": (
+        lambda: offspan.train(LQR2, jnp.sin, E1, optimizer=optax.sgd(0.1), iterations=1),
+        "train: the controller (a PjitFunction) has no floating-point arrays to train",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_gets_its_sentence(mistake):
+    make, sentence = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=r"\.$") as caught:
+        make()
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_controller_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        offspan.load_controller(tmp_path / "nothing.npz")

@@ -1,0 +1,60 @@
+"""The README, the docs and the examples do what they say."""
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import offspan
+import offspan.report.figures
+
+ROOT = Path(__file__).parent.parent
+PAPER_MAP = (ROOT / "docs" / "paper_map.md").read_text()
+
+
+def code_with_output(page: str) -> list[tuple[str, str]]:
+    """Each python block and the text block that follows it."""
+    return re.findall(r"```python\n(.*?)```.*?```text\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(("page", "blocks"), [("README.md", 1), ("docs/index.md", 2)])
+def test_the_code_on_a_page_prints_what_the_page_says(page, blocks):
+    found = code_with_output(page)
+    assert len(found) == blocks
+    for code, output in found:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(code, {})
+        assert printed.getvalue() == output
+        assert output.strip()
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(script):
+    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) > 3
+
+
+@pytest.mark.parametrize("test", sorted(set(re.findall(r"`(test_\w+)`", PAPER_MAP))))
+def test_the_paper_map_names_tests_that_exist(test):
+    assert any(f"def {test}(" in path.read_text() for path in (ROOT / "tests").glob("test_*.py"))
+
+
+def test_the_paper_map_names_functions_that_exist():
+    rows = [row.split("|") for row in PAPER_MAP.splitlines() if row.startswith("| `")]
+    assert len(rows) > 50
+    names = {name for row in rows for name in re.findall(r"`([A-Za-z_.]+)`", row[3])}
+    assert len(names) > 15
+    for name in names - {"unseen="}:
+        value = offspan
+        for part in name.split("."):
+            value = getattr(value, part)
+
+
+def test_versions_agree():
+    assert f"version: {offspan.__version__}\n" in (ROOT / "CITATION.cff").read_text()
