@@ -29,6 +29,7 @@ constraints:
 	@$(MAKE) --no-print-directory CONSTRAINTS= $(VENV)/.dev
 	@{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --exclude-editable --exclude pip --exclude setuptools; } > constraints.new
 	@mv constraints.new constraints.txt
+	@touch $(VENV)/.offspan $(VENV)/.dev
 
 clean:
 	@rm -rf $(VENV) site dist .pytest_cache .ruff_cache .hypothesis

@@ -17,9 +17,9 @@ def stage_cost(x, u):
     return x @ x
 
 
-problem = offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=60, cost_scale=1 / 60, control_bounds=(-5.0, 5.0))
+problem = offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=60, cost_scale=1 / 60)
 net = offspan.MLP.init(jax.random.key(0), in_dim=2, out_dim=1, width=32)
-controller = offspan.Bounded(net, *problem.control_bounds)
+controller = offspan.Bounded(net, low=-5.0, high=5.0)
 
 seen = offspan.grid([0.5, 1.0], [0.0])
 run = offspan.train(problem, controller, seen, optimizer=optax.adam(2e-3), iterations=1_500, stop=offspan.NoImprovement())

@@ -43,7 +43,7 @@ def test_bars_have_the_height_of_the_medians_and_whiskers_the_quartiles():
             expected = data.normalized_cost.sel(system=system).median("seed")
             np.testing.assert_allclose([bar.get_height() for bar in bars], expected)
         for system, whiskers in zip(data.system.values, ax.containers[0::2], strict=True):
-            ends = np.array([segment[:, 1] for segment in whiskers.lines[2][0].get_segments()])
+            ends = np.array([segment[:, 1] for segment in whiskers.lines[2][0].get_segments()])  # pyright: ignore[reportAttributeAccessIssue]
             np.testing.assert_allclose(ends.T, data.normalized_cost.sel(system=system).quantile([0.25, 0.75], "seed"))
         assert ax.get_xlabel()
     assert len(figure.axes) == 2
