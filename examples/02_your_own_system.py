@@ -23,7 +23,8 @@ controller = offspan.Bounded(net, low=-5.0, high=5.0)
 
 seen = offspan.grid([0.5, 1.0], [0.0])
 run = offspan.train(problem, controller, seen, optimizer=optax.adam(2e-3), iterations=1_500, stop=offspan.NoImprovement())
-print(f"{run.status} after {run.iterations} iterations: J over seen states {run.cost[0]:.3f} -> {run.cost.min():.3f}")
+after = float(offspan.cost(problem, run.controller, seen))
+print(f"{run.status} after {run.iterations} iterations: J over seen states {run.cost[0]:.3f} -> {after:.3f}")
 for start in offspan.grid([-1.0, -0.5, 0.25, 0.75, 1.5], [0.0]):
     before, after = (float(offspan.cost(problem, c, start[None, :])) for c in (controller, run.controller))
     print(f"from unseen position {start[0]:5.2f}: {before:.3f} -> {after:.3f}")

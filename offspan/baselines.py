@@ -8,14 +8,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from offspan.checks import as_states, is_false
-from offspan.problems.lqr import LQR
+from offspan.problems.lqr import LQR, as_lqr
 from offspan.states import seen_projector
 
 
 def minimal_cost(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
     """J*(X) = 1/|X| Σ_{x_0∈X} ‖x_0‖²_Q: the first state is given, all later ones can be zero  [R24, lem:cost_min_underdetermined]."""
+    defined = underdetermined("minimal_cost", problem)
     x0s = as_states("minimal_cost", "x0s", x0s, problem.state_dim)
-    return jnp.where(underdetermined("minimal_cost", problem), jnp.mean(jnp.sum((x0s @ problem.Q) * x0s, axis=1)), jnp.nan)
+    return jnp.where(defined, jnp.mean(jnp.sum((x0s @ problem.Q) * x0s, axis=1)), jnp.nan)
 
 
 def extrapolating_controller(problem: LQR) -> Float[Array, "m n"]:
@@ -29,14 +30,14 @@ def nonextrapolating_controller(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> F
 
     For Q ≻ 0 it has the least norm of all minimisers of J(·; S)  [R24, lem:min_norm].
     """
-    x0s = as_states("nonextrapolating_controller", "x0s", x0s, problem.state_dim)
     defined = underdetermined("nonextrapolating_controller", problem)
+    x0s = as_states("nonextrapolating_controller", "x0s", x0s, problem.state_dim)
     return jnp.where(defined, -jnp.linalg.solve(problem.B, problem.A) @ seen_projector(x0s), jnp.nan)
 
 
 def underdetermined(where: str, problem: LQR) -> Bool[Array, ""]:
     """Whether R = 0 and B is invertible; raises where this is known not to hold."""
-    n, m = problem.state_dim, problem.control_dim
+    n, m = as_lqr(where, problem).state_dim, problem.control_dim
     if m != n:
         raise ValueError(f"{where}: `B` is {n}×{m}, but must be square and invertible here, so that one step can steer any state to zero.")
     no_control_cost = jnp.all(problem.R == 0)

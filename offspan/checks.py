@@ -6,6 +6,7 @@ Shapes are checked always. Values are checked on concrete arrays only: under jit
 import operator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -60,6 +61,15 @@ def as_count(where: str, name: str, value: Any, *, least: int) -> int:
     return count
 
 
+def as_key(where: str, key: Any) -> Array:
+    """A jax random key, new style or old."""
+    if not (isinstance(key, jax.Array | np.ndarray) and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32)):
+        raise ValueError(
+            f"{where}: `key` is {key!r}, but must be a random key: pass `jax.random.key({key if isinstance(key, int) else 0})`."
+        )
+    return jnp.asarray(key)
+
+
 def as_rate(where: str, name: str, value: Any) -> float:
     """A positive, finite number."""
     try:
@@ -69,3 +79,18 @@ def as_rate(where: str, name: str, value: Any) -> float:
     if not (np.isfinite(rate) and rate > 0):
         raise ValueError(f"{where}: `{name}` is {value!r}, but must be a positive, finite number.")
     return rate
+
+
+Bounds = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+def as_bounds(where: str, bounds: Any, control_dim: int | None = None) -> Bounds:
+    """A pair (low, high), each a number for all controls or one number a control, as tuples of one length."""
+    try:
+        low, high = bounds
+        lows, highs, _ = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float), np.zeros(control_dim or 1))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: bounds {bounds!r} must be a pair (low, high) of numbers, or of one number for each control.") from error
+    if lows.ndim != 1 or not (np.all(np.isfinite(lows)) and np.all(np.isfinite(highs)) and np.all(lows < highs)):
+        raise ValueError(f"{where}: bounds low = {lows.tolist()} and high = {highs.tolist()} must be finite, with low < high.")
+    return tuple(lows.tolist()), tuple(highs.tolist())

@@ -28,11 +28,12 @@ def reproduce(
 ) -> None:
     """Trains on the identity, shift and Gaussian systems; prints both normalised measures and draws the paper's bar figure."""
     from offspan.experiments.first_look import first_look
-    from offspan.experiments.store import write_whole
+    from offspan.files import write_whole
     from offspan.report.figures import measure_bars
     from offspan.report.tables import measure_table
 
-    folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written is worth knowing before the training
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "measures.csv", Path.touch)  # a folder that cannot be written is worth knowing before the training
     console = Console()
     columns = (
         TextColumn("{task.description}"),
@@ -54,16 +55,10 @@ def reproduce(
 
 
 def main() -> None:
-    """A person's mistake is one sentence on stderr and exit code 2; Ctrl-C is exit code 130."""
+    """A person's mistake is one sentence on stderr and exit code 2."""
     jax.config.update("jax_enable_x64", True)
     try:
         app()
     except (ValueError, OSError) as error:
-        sys.exit(_fail(str(error), 2))
-    except KeyboardInterrupt:
-        sys.exit(_fail("stopped.", 130))
-
-
-def _fail(message: str, code: int) -> int:
-    print(f"offspan: {message}", file=sys.stderr)
-    return code
+        print(f"offspan: {error}", file=sys.stderr)
+        sys.exit(2)

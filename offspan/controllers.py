@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from offspan.checks import as_count, as_floats
-from offspan.problems.base import as_bounds
+from offspan.checks import as_bounds, as_count, as_floats, as_key
+from offspan.files import write_whole
 
 
 class Linear(eqx.Module):
@@ -42,8 +42,12 @@ class MLP(eqx.Module):
     layers: tuple[tuple[Float[Array, "out in"], Float[Array, "out"]], ...]
 
     def __init__(self, layers: Sequence[tuple[ArrayLike, ArrayLike]]):
-        if not layers:
-            raise ValueError("MLP: `layers` is empty; pass [(W, b), …] with at least one layer.")
+        if (
+            not isinstance(layers, Sequence)
+            or not layers
+            or not all(isinstance(layer, tuple | list) and len(layer) == 2 for layer in layers)
+        ):
+            raise ValueError("MLP: `layers` must be a list of pairs, [(W, b), …] with at least one layer.")
         checked = []
         for i, (W, b) in enumerate(layers):
             width = checked[-1][0].shape[0] if checked else None
@@ -70,7 +74,8 @@ class MLP(eqx.Module):
                 jax.random.uniform(key_b, (fan_out,), minval=-bound, maxval=bound),
             )
 
-        return cls([layer(*args) for args in zip(jax.random.split(key, depth), sizes[:-1], sizes[1:], strict=True)])
+        keys = jax.random.split(as_key("MLP.init", key), depth)
+        return cls([layer(*args) for args in zip(keys, sizes[:-1], sizes[1:], strict=True)])
 
     def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
         *hidden, (W, b) = self.layers
@@ -80,7 +85,7 @@ class MLP(eqx.Module):
 
 
 class Bounded(eqx.Module):
-    """u = low + (high − low) · (tanh(net(x)) + 1)/2: controls that cannot leave [low, high].
+    """u = (1 − τ) low + τ high with τ = (tanh(net(x)) + 1)/2: controls that stay in [low, high], up to rounding.
 
     The bounds, a number or one for each control, are constants: no optimiser moves them.
     """
@@ -91,14 +96,15 @@ class Bounded(eqx.Module):
 
     def __init__(self, net: Linear | MLP, low: float | Sequence[float], high: float | Sequence[float]):
         self.net = net
-        self.low, self.high = as_bounds("Bounded", low, high)
+        self.low, self.high = as_bounds("Bounded", (low, high))
 
     def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
         z = self.net(x)
         if len(self.low) not in (1, z.size):
             raise ValueError(f"Bounded: there are bounds for {len(self.low)} controls, but the network has {z.size} outputs.")
         low, high = jnp.asarray(self.low, z.dtype), jnp.asarray(self.high, z.dtype)
-        return low + (high - low) * (jnp.tanh(z) + 1) / 2
+        tau = (jnp.tanh(z) + 1) / 2
+        return (1 - tau) * low + tau * high
 
 
 FORMAT = "offspan-controller-1"
@@ -119,14 +125,12 @@ def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike)
         }
     else:
         raise ValueError(f"save_controller: cannot save a {type(net).__name__}; only Linear, MLP and Bounded of these have a file format.")
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with beside.open("wb") as file:
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
             np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+
+    write_whole(Path(path), write)
 
 
 def load_controller(path: str | os.PathLike) -> Linear | MLP | Bounded:

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from offspan.baselines import nonextrapolating_controller, underdetermined
+from offspan.baselines import underdetermined
 from offspan.checks import as_floats, as_states, is_false
 from offspan.problems.base import Problem
-from offspan.problems.lqr import LQR
+from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost
 from offspan.states import seen_projector
 
@@ -65,6 +65,7 @@ def extrapolation(
 
     `minimal_cost` is J*(U), or the best estimate of it, `baseline_cost` the cost over U of a controller that does not extrapolate.
     """
+    unseen = as_states("extrapolation", "unseen", unseen, problem.state_dim)
     least = as_floats("extrapolation", "minimal_cost", minimal_cost, shape=(), meaning="one number")
     baseline = as_floats("extrapolation", "baseline_cost", baseline_cost, shape=(), meaning="one number")
     if is_false(baseline > least):
@@ -76,45 +77,49 @@ def extrapolation(
 
 
 def _measure(where, problem, K, x0s, unseen, steps):
-    """1/|U| Σ_{x∈U} Σ_{h=1}^{steps} ‖(A + BK)^h x‖²_Q."""
-    x0s = as_states(where, "x0s", x0s, problem.state_dim)
-    K = as_gain(where, problem, K)
+    X, count, defined = _unseen_states(where, problem, x0s, unseen)
+    closed_loop = problem.A + problem.B @ as_gain(where, problem, K)
+    return jnp.where(defined, later_costs(closed_loop, problem.Q, X, steps).sum() / count, jnp.nan)
+
+
+def _normalized(where, problem, K, x0s, unseen, steps):
+    X, count, defined = _unseen_states(where, problem, x0s, unseen)
+    A, Q, n = problem.A, problem.Q, problem.state_dim
+    measure = later_costs(A + problem.B @ as_gain(where, problem, K), Q, X, steps).sum()
+    # A + B K_no-ext = A (I − P_S): without the detour through B⁻¹.
+    baseline = later_costs(A @ (jnp.eye(n, dtype=A.dtype) - seen_projector(x0s)), Q, X, steps).sum()
+    rounding = (10 * n * jnp.finfo(baseline.dtype).eps) ** 2 * jnp.sum(A**2) * jnp.trace(Q) * jnp.sum(X**2)  # what is left of A x = 0
+    if is_false(baseline > rounding):
+        raise ValueError(
+            f"{where}: the controller that does not extrapolate has measure 0 here (A x = 0 for every unseen x, up to `Q`), so there is "
+            f"nothing to normalise by; use the plain measure, which is {float(measure / count):.6g}."
+        )
+    return jnp.where(defined & (baseline > rounding), measure / baseline, jnp.nan)
+
+
+def _unseen_states(where, problem, x0s, unseen):
+    """States whose sum of a quadratic form is that over U, their number |U|, and whether the measures are defined."""
+    x0s = as_states(where, "x0s", x0s, as_lqr(where, problem).state_dim)
     defined = underdetermined(where, problem)
-    if unseen is None:
-        X = jnp.eye(problem.state_dim, dtype=x0s.dtype) - seen_projector(x0s)
-        count = jnp.round(jnp.trace(X))
-        if is_false(count > 0):
-            raise ValueError(
-                f"{where}: the {x0s.shape[0]} seen states span the whole space, so no direction is unseen; "
-                "pass fewer of them, or a set of states as `unseen`."
-            )
-        defined &= count > 0
-    else:
+    if unseen is not None:
         X = as_states(where, "unseen", unseen, problem.state_dim)
-        count = X.shape[0]
-    return jnp.where(defined, _later_costs(problem.A + problem.B @ K, problem.Q, X, steps) / count, jnp.nan)
+        return X, X.shape[0], defined
+    X = jnp.eye(problem.state_dim, dtype=x0s.dtype) - seen_projector(x0s)
+    count = jnp.round(jnp.trace(X))
+    if is_false(count > 0):
+        raise ValueError(
+            f"{where}: the {x0s.shape[0]} seen states span the whole space, so no direction is unseen; "
+            "pass fewer of them, or a set of states as `unseen`."
+        )
+    return X, count, defined & (count > 0)
 
 
 @partial(jax.jit, static_argnames="steps")
-def _later_costs(closed_loop, Q, X, steps):
-    """Σ_{x∈X} Σ_{h=1}^{steps} ‖(A + BK)^h x‖²_Q."""
+def later_costs(closed_loop: Float[Array, "n n"], Q: Float[Array, "n n"], X: Float[Array, "k n"], steps: int) -> Float[Array, "steps"]:
+    """Σ_{x∈X} ‖M^h x‖²_Q for h = 1..steps, M = A + BK being the closed loop."""
 
     def step(X, _):
         X = X @ closed_loop.T
         return X, jnp.sum((X @ Q) * X)
 
-    _, costs = jax.lax.scan(step, X.astype(jnp.result_type(X, closed_loop)), length=steps)
-    return costs.sum()
-
-
-def _normalized(where, problem, K, x0s, unseen, steps):
-    measure = _measure(where, problem, K, x0s, unseen, steps)
-    baseline = _measure(where, problem, nonextrapolating_controller(problem, x0s), x0s, unseen, steps)
-    # What rounding leaves of A U = 0: (n ε ‖A‖ ‖Q‖^½)², for states of length 1.
-    rounding = (problem.state_dim * jnp.finfo(baseline.dtype).eps) ** 2 * jnp.sum(problem.A**2) * jnp.trace(problem.Q)
-    if is_false(baseline > rounding):
-        raise ValueError(
-            f"{where}: the controller that does not extrapolate has measure 0 here (A x = 0 for every unseen x, up to `Q`), so there is "
-            f"nothing to normalise by; use the plain measure, which is {float(measure):.6g}."
-        )
-    return jnp.where(baseline > rounding, measure / baseline, jnp.nan)
+    return jax.lax.scan(step, X.astype(jnp.result_type(X, closed_loop)), length=steps)[1]

@@ -13,7 +13,7 @@ from jaxtyping import Array, ArrayLike, Float
 from offspan.checks import as_floats, as_states
 from offspan.controllers import Linear
 from offspan.problems.base import Problem
-from offspan.problems.lqr import LQR
+from offspan.problems.lqr import LQR, as_lqr
 
 Controller = Callable[[Array], Array]
 
@@ -30,13 +30,25 @@ def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"])
     """x_{h+1} = step(x_h, π(x_h)) for h = 0..H−1  [R24, eq:state_evol]."""
     n, m = problem.state_dim, problem.control_dim
     x0 = as_floats("rollout", "x0", x0, shape=(n,), meaning=f"shape ({n},), one state (`cost` takes sets of states)")
-    u0 = jax.eval_shape(controller, x0)
-    if u0.shape != (m,):
-        raise ValueError(
-            f"rollout: the controller returned shape {u0.shape} for a state of shape ({n},), but the problem has {m} control(s)."
-        )
+    u0 = _control_shape(controller, x0, m)
     # A float32 state in a float64 problem becomes float64 after one step; the loop wants it so from the start.
     return _rollout(problem, controller, x0.astype(jax.eval_shape(problem.step, x0, u0).dtype))
+
+
+def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeStruct:
+    """What the controller returns for one state, which must be one number for each control."""
+    n = x0.shape[0]
+    if not callable(controller):
+        raise ValueError("rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.")
+    try:
+        u0 = jax.eval_shape(controller, x0)
+    except TypeError as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"rollout: the controller does not take a state of shape ({n},), as this problem has it ({reason}).") from error
+    if getattr(u0, "shape", None) != (m,):
+        returned = f"shape {u0.shape}" if hasattr(u0, "shape") else f"a {type(u0).__name__}"
+        raise ValueError(f"rollout: the controller returned {returned} for a state of shape ({n},), but the problem has {m} control(s).")
+    return u0
 
 
 @eqx.filter_jit
@@ -73,7 +85,7 @@ def lqr_cost_and_gradient(
     With λ_{H+1} = 0 and, backwards from h = H:  p_h = Bᵀλ_{h+1} + 2R u_h  and  λ_h = 2Q x_h + Aᵀλ_{h+1} + Kᵀp_h.
     λ_h is the derivative of the cost-to-go by x_h, and p_h the one by u_h.
     """
-    x0s = as_states("lqr_gradient", "x0s", x0s, problem.state_dim)
+    x0s = as_states("lqr_gradient", "x0s", x0s, as_lqr("lqr_gradient", problem).state_dim)
     return _lqr_cost_and_gradient(problem, as_gain("lqr_gradient", problem, K), x0s)
 
 

@@ -1,12 +1,13 @@
 """Sets of initial states, arrays `(s, n)` with one state a row, and the directions that a set leaves unseen."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
-from numpy.typing import ArrayLike as Numbers
 
-from offspan.checks import as_count, as_floats, as_rate, as_states, is_concrete
+from offspan.checks import as_count, as_floats, as_key, as_rate, as_states, is_concrete
 
 
 def basis(dim: int, count: int | None = None) -> Float[Array, "s n"]:
@@ -21,11 +22,11 @@ def basis(dim: int, count: int | None = None) -> Float[Array, "s n"]:
 def sphere(key: PRNGKeyArray, count: int, dim: int, *, radius: float = 1.0) -> Float[Array, "s n"]:
     """`count` independent states, uniform on the sphere of the given radius about 0."""
     shape = as_count("sphere", "count", count, least=1), as_count("sphere", "dim", dim, least=1)
-    directions = jax.random.normal(key, shape)
+    directions = jax.random.normal(as_key("sphere", key), shape)
     return as_rate("sphere", "radius", radius) * directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
 
 
-def grid(*axes: Numbers) -> Float[Array, "s n"]:
+def grid(*axes: Any) -> Float[Array, "s n"]:
     """Every combination of one value from each axis, the last axis running fastest; a coordinate that stays put is an axis of one value.
 
     >>> grid([0.0, 1.0], [5.0]).tolist()
@@ -38,12 +39,8 @@ def grid(*axes: Numbers) -> Float[Array, "s n"]:
 
 
 def seen_projector(x0s: Float[ArrayLike, "s n"]) -> Float[Array, "n n"]:
-    """The orthogonal projector X⁺X onto the span of the seen states, X having them as rows.
-
-    The pseudo-inverse's derivative exists wherever the rank does not change, so this works under grad for repeated singular values too.
-    """
-    X = as_states("seen_projector", "x0s", x0s, None)
-    return jnp.linalg.pinv(X, rtol=_rank_tolerance(X)) @ X
+    """P_S, the orthogonal projector onto the span of the seen states; I − P_S projects onto the unseen directions."""
+    return _projector(_unit_rows(as_states("seen_projector", "x0s", x0s, None)))
 
 
 def unseen_directions(x0s: Float[ArrayLike, "s n"]) -> Float[Array, "u n"]:
@@ -57,11 +54,38 @@ def unseen_directions(x0s: Float[ArrayLike, "s n"]) -> Float[Array, "u n"]:
             "unseen_directions: the number of unseen directions depends on the values of `x0s`, which jit and vmap do not show; "
             "call it outside, or use `seen_projector`."
         )
-    _, singular_values, right = np.linalg.svd(np.asarray(X), full_matrices=True)
+    X = np.asarray(_unit_rows(X))
+    _, singular_values, right = np.linalg.svd(X, full_matrices=True)
     rank = int(np.sum(singular_values > _rank_tolerance(X) * singular_values.max()))
     return jnp.asarray(right[rank:])
 
 
-def _rank_tolerance(X: Array) -> float:
+def _unit_rows(X: Float[Array, "s n"]) -> Float[Array, "s n"]:
+    """Each state at length 1, zero states as they are: the same span, whatever the states' lengths."""
+    largest = jnp.max(jnp.abs(X), axis=1, keepdims=True)
+    zero = largest == 0
+    X = X / jnp.where(zero, 1, largest)  # first to largest entry 1, so that no square overflows or vanishes
+    return X / jnp.linalg.norm(jnp.where(zero, 1, X), axis=1, keepdims=True)
+
+
+@jax.custom_jvp
+def _projector(X: Float[Array, "s n"]) -> Float[Array, "n n"]:
+    """V Vᵀ for the right singular vectors V of X whose singular values are not zero."""
+    _, singular_values, right = jnp.linalg.svd(X, full_matrices=False)
+    seen = singular_values > _rank_tolerance(X) * singular_values[0]
+    V = jnp.where(seen[:, None], right, 0)
+    return V.T @ V
+
+
+@_projector.defjvp
+def _projector_jvp(primals, tangents):
+    """dP = N + Nᵀ with N = X⁺ dX (I − P), for a rank that stays; it exists where the singular vectors' own derivatives do not."""
+    (X,), (dX,) = primals, tangents
+    P = _projector(X)
+    N = jnp.linalg.pinv(X, rtol=_rank_tolerance(X)) @ dX @ (jnp.eye(X.shape[1], dtype=X.dtype) - P)
+    return P, N + N.T
+
+
+def _rank_tolerance(X: Array | np.ndarray) -> float:
     """Singular values below this share of the largest one count as zero: a few times the rounding of an SVD."""
     return 10 * max(X.shape) * float(jnp.finfo(X.dtype).eps)

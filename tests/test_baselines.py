@@ -40,7 +40,9 @@ def test_the_nonextrapolating_controller_has_the_least_norm(seed):
     U = offspan.unseen_directions(x0s)
     K_no_ext = offspan.nonextrapolating_controller(problem, x0s)
     least = offspan.minimal_cost(problem, x0s)
-    others = jax.vmap(lambda W: K_no_ext + W @ U)(jax.random.normal(jax.random.key(seed), (1000, 5, len(U))))
+    # From tiny to large departures: a tiny one would find any component along U that could be taken away.
+    sizes = 10.0 ** jnp.linspace(-4, 1, 1000)
+    others = jax.vmap(lambda size, W: K_no_ext + size * W @ U)(sizes, jax.random.normal(jax.random.key(seed), (1000, 5, len(U))))
     costs = jax.vmap(lambda K: offspan.cost(problem, offspan.Linear(K), x0s))(others)
     np.testing.assert_allclose(costs, least, rtol=1e-7)
     assert jnp.all(jnp.linalg.norm(others, axis=(1, 2)) > jnp.linalg.norm(K_no_ext))

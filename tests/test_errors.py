@@ -83,7 +83,7 @@ MISTAKES = {
         "FunctionProblem: `cost_scale` is -1.0, but must be a positive, finite number.",
     ),
     "K is a vector": (lambda: offspan.Linear(np.ones(2)), "Linear: `K` has shape (2,), but needs shape (m, n)"),
-    "an MLP without layers": (lambda: offspan.MLP([]), "MLP: `layers` is empty; pass [(W, b), …] with at least one layer."),
+    "an MLP without layers": (lambda: offspan.MLP([]), "MLP: `layers` must be a list of pairs, [(W, b), …] with at least one layer."),
     "layers that do not fit": (
         lambda: offspan.MLP([(np.ones((4, 2)), np.ones(4)), (np.ones((1, 3)), np.ones(1))]),
         "MLP: `layers[1] W` has shape (1, 3), but needs shape (out, 4), as layer 0 has 4 outputs.",
@@ -96,7 +96,7 @@ MISTAKES = {
     "bounds that are crossed": (lambda: offspan.Bounded(offspan.Linear(EYE), 1.0, 0.0), "Bounded: bounds low = [1.0] and high = [0.0]"),
     "bounds that do not fit": (
         lambda: offspan.Bounded(offspan.Linear(EYE), [0.0, 0.0], [1.0, 1.0, 1.0]),
-        "Bounded: bounds [0.0, 0.0] and [1.0, 1.0, 1.0] must be numbers, or one number for each control.",
+        "Bounded: bounds ([0.0, 0.0], [1.0, 1.0, 1.0]) must be a pair (low, high) of numbers, or of one number for each control.",
     ),
     "bounds for other controls": (
         lambda: offspan.Bounded(offspan.Linear(EYE), 0.0, [1.0, 1.0, 1.0])(jnp.ones(2)),
@@ -169,6 +169,67 @@ MISTAKES = {
         lambda: offspan.train(LQR2, offspan.Linear(ZERO), np.ones(2), optimizer=optax.sgd(0.1), iterations=1),
         "train: `x0s` has shape (2,), but needs shape (s, 2)",
     ),
+    "a matrix where a controller is wanted": (
+        lambda: offspan.cost(LQR2, ZERO, E1),  # pyright: ignore
+        "rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.",
+    ),
+    "a controller for other states": (
+        lambda: offspan.cost(LQR2, offspan.Linear(np.ones((2, 3))), E1),
+        "rollout: the controller does not take a state of shape (2,), as this problem has it",
+    ),
+    "a controller that returns a list": (
+        lambda: offspan.cost(LQR2, lambda x: [x[0], x[1]], E1),  # pyright: ignore
+        "rollout: the controller returned a list for a state of shape (2,), but the problem has 2 control(s).",
+    ),
+    "a problem that is no LQR": (
+        lambda: offspan.train_lqr(
+            offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3),  # pyright: ignore
+            E1,
+            learning_rate=0.1,
+            iterations=1,
+        ),
+        "train_lqr: `problem` is a FunctionProblem, but this is defined for an LQR only.",
+    ),
+    "a measure of a problem that is no LQR": (
+        lambda: offspan.cost_measure(
+            offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3),  # pyright: ignore
+            ZERO,
+            E1,
+        ),
+        "cost_measure: `problem` is a FunctionProblem, but this is defined for an LQR only.",
+    ),
+    "a number where a key is wanted": (
+        lambda: offspan.gaussian(7, 2, horizon=3),  # pyright: ignore
+        "gaussian: `key` is 7, but must be a random key: pass `jax.random.key(7)`.",
+    ),
+    "a word where an optimiser is wanted": (
+        lambda: offspan.train(LQR2, offspan.Linear(ZERO), E1, optimizer="adam", iterations=1),  # pyright: ignore
+        "train: `optimizer` is 'adam', but must be an optax optimiser, such as optax.sgd(1e-3).",
+    ),
+    "a number where a stopping rule is wanted": (
+        lambda: offspan.train(LQR2, offspan.Linear(ZERO), E1, optimizer=optax.sgd(0.1), iterations=1, stop=0.1),  # pyright: ignore
+        "train: `stop` is 0.1, but must be a stopping rule, such as NoImprovement() or CostBelow(0.1).",
+    ),
+    "a stopping rule that never looks": (lambda: offspan.NoImprovement(every=0), "NoImprovement: `every` is 0, but must be"),
+    "a loss that is not a number": (
+        lambda: offspan.train(
+            LQR2, offspan.Linear(ZERO), E1, optimizer=optax.sgd(0.1), iterations=1, loss=lambda problem, controller, x0s: x0s
+        ),
+        "train: `loss` must return one number, but returned ShapeDtypeStruct(shape=(1, 2)",
+    ),
+    "bounds that are no pair": (
+        lambda: offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3, control_bounds=5.0),  # pyright: ignore
+        "FunctionProblem: bounds 5.0 must be a pair (low, high)",
+    ),
+    "a step that is no function": (
+        lambda: offspan.FunctionProblem("euler", stage_cost, state_dim=2, control_dim=1, horizon=3),  # pyright: ignore
+        "FunctionProblem: `step` is 'euler', but must be a function of one state and one control.",
+    ),
+    "layers without biases": (lambda: offspan.MLP([EYE, EYE]), "MLP: `layers` must be a list of pairs"),  # pyright: ignore
+    "unseen states that do not fit": (
+        lambda: offspan.extrapolation(LQR2, offspan.Linear(ZERO), np.ones(2), minimal_cost=0.0, baseline_cost=1.0),
+        "extrapolation: `unseen` has shape (2,), but needs shape (s, 2)",
+    ),
     "a controller with nothing to train": (
         lambda: offspan.train(LQR2, jnp.sin, E1, optimizer=optax.sgd(0.1), iterations=1),
         "train: the controller (a PjitFunction) has no floating-point arrays to train",
@@ -185,6 +246,8 @@ def test_a_mistake_gets_its_sentence(mistake):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_controller_file_is_named(tmp_path):
+def test_a_missing_controller_file_or_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"cannot write '.*/none/k.npz': there is no folder"):
+        offspan.save_controller(offspan.Linear(EYE), tmp_path / "none" / "k.npz")
     with pytest.raises(FileNotFoundError, match="there is no file"):
         offspan.load_controller(tmp_path / "nothing.npz")

@@ -64,6 +64,21 @@ def test_the_identity_system_without_control(dim, horizon):
     np.testing.assert_allclose(offspan.cost_measure(problem, K, x0s), horizon, rtol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1e-7, 1.0, 1e4])
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_to_normalise_by_is_found_whatever_the_lengths(seed, scale):
+    """A = W P_S has A U = 0 up to rounding: an error. For a generic A the ratio does not depend on the lengths of the unseen states."""
+    keys = jax.random.split(jax.random.key(seed), 3)
+    x0s, W = jax.random.normal(keys[0], (2, 4)), jax.random.normal(keys[1], (4, 4))
+    U = offspan.unseen_directions(x0s)
+    blind = offspan.LQR(W @ offspan.seen_projector(x0s), jax.random.normal(keys[2], (4, 4)), horizon=3)
+    with pytest.raises(ValueError, match="nothing to normalise by"):
+        offspan.normalized_cost(blind, np.ones((4, 4)), x0s, unseen=scale * U)
+    generic = offspan.LQR(W, horizon=3)
+    ratio = offspan.normalized_cost(generic, np.ones((4, 4)), x0s, unseen=scale * U)
+    np.testing.assert_allclose(ratio, offspan.normalized_cost(generic, np.ones((4, 4)), x0s), rtol=1e-10)
+
+
 def test_zero_rows_in_the_seen_set_change_nothing():
     """A zero state adds no direction: padding a seen set is exact."""
     problem = random_lqr(1, 4, 4, 3, control_cost=False)

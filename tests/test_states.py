@@ -1,6 +1,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,14 @@ def test_unseen_directions_are_an_orthonormal_basis_of_the_complement(seed, n, c
     np.testing.assert_allclose(x0s @ projector, x0s, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_short_state_beside_a_long_one_is_seen(dtype):
+    """The span does not depend on the lengths of the states."""
+    x0s = np.array([[1e30, 0.0, 0.0], [0.0, 1e-30, 1e-30]], dtype)
+    np.testing.assert_allclose(offspan.seen_projector(x0s), [[1, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]], atol=1e-6)
+    np.testing.assert_allclose(np.abs(offspan.unseen_directions(x0s)), [[0, 0.5**0.5, 0.5**0.5]], atol=1e-6)
+
+
 def test_all_zero_states_leave_everything_unseen():
     assert offspan.unseen_directions(np.zeros((2, 3))).shape == (3, 3)
     np.testing.assert_array_equal(offspan.seen_projector(np.zeros((2, 3))), np.zeros((3, 3)))
@@ -33,8 +42,11 @@ def test_the_projector_can_be_differentiated_where_singular_values_repeat():
     x, v = jnp.array([2.0, 0.0, 0.0]), jnp.array([0.0, 1.0, 0.0])
     _, slope = jax.jvp(lambda x: offspan.seen_projector(x[None, :]), (x,), (v,))
     np.testing.assert_allclose(slope, (jnp.outer(v, x) + jnp.outer(x, v)) / 4, atol=1e-14)
-    jacobian = jax.jacobian(offspan.seen_projector)(jnp.eye(3)[:2])
-    assert np.all(np.isfinite(jacobian))
+    x0s, direction = jnp.eye(4)[:2], np.random.default_rng(0).normal(size=(2, 4))
+    _, slope = jax.jvp(offspan.seen_projector, (x0s,), (jnp.asarray(direction),))
+    difference = (offspan.seen_projector(x0s + 1e-6 * direction) - offspan.seen_projector(x0s - 1e-6 * direction)) / 2e-6
+    np.testing.assert_allclose(slope, difference, atol=1e-9)
+    assert np.all(np.isfinite(jax.jacobian(offspan.seen_projector)(jnp.zeros((2, 3)).at[0, 0].set(1.0))))
 
 
 def test_basis_sphere_and_grid():

@@ -153,6 +153,45 @@ def test_no_improvement_looks_waits_and_restores_the_best_look():
     np.testing.assert_allclose(offspan.cost(problem, run.controller, x0s), best, rtol=1e-12)
 
 
+def test_a_run_shorter_than_the_first_look_returns_what_it_learned():
+    problem, x0s = offspan.shift(3, horizon=3), offspan.basis(3, 1)
+    run = offspan.train(problem, offspan.Linear(ZEROS), x0s, optimizer=optax.sgd(0.05), iterations=50, stop=offspan.NoImprovement())
+    plain = offspan.train(problem, offspan.Linear(ZEROS), x0s, optimizer=optax.sgd(0.05), iterations=50)
+    assert run.status == "finished"
+    np.testing.assert_array_equal(run.controller.K, plain.controller.K)
+
+
+def test_a_rule_that_fires_wins_over_the_update_that_it_forestalls():
+    """‖x‖ has no derivative at its optimum 0: the update would be NaN, but the rule stops before it."""
+    problem = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: jnp.linalg.norm(x), state_dim=1, control_dim=1, horizon=1)
+    settings = {"optimizer": optax.sgd(0.1), "iterations": 5}
+    optimum, x0s = offspan.Linear([[-1.0]]), np.ones((1, 1))
+    assert offspan.train(problem, optimum, x0s, **settings).status == "diverged"
+    run = offspan.train(problem, optimum, x0s, stop=offspan.CostBelow(1.0), **settings)
+    assert (run.status, run.iterations, run.cost.tolist()) == ("converged", 0, [1.0])
+
+
+def test_an_optimiser_whose_memory_overflows_has_diverged():
+    """A gradient of 1e25 has a square of +∞ in float32, after which Adam would stand still for ever."""
+    problem = offspan.LQR(np.full((1, 1), 1e12, np.float32), horizon=1)
+    controller = offspan.Linear(np.zeros((1, 1), np.float32))
+    run = offspan.train(problem, controller, np.ones((1, 1), np.float32), optimizer=optax.adam(1e-3), iterations=5)
+    assert run.status == "finished"
+    problem = offspan.LQR(np.full((1, 1), 1e18, np.float32), np.full((1, 1), 1e7, np.float32), horizon=1)
+    run = offspan.train(problem, controller, np.ones((1, 1), np.float32), optimizer=optax.adam(1e-3), iterations=5)
+    assert (run.status, run.iterations) == ("diverged", 0)
+
+
+@pytest.mark.parametrize(
+    "optimizer", [optax.lbfgs(), optax.chain(optax.sgd(0.05), optax.contrib.reduce_on_plateau())], ids=["lbfgs", "plateau"]
+)
+def test_optimisers_that_want_more_than_the_gradient(optimizer):
+    problem, x0s = offspan.shift(3, horizon=3), offspan.basis(3, 1)
+    run = offspan.train(problem, offspan.Linear(ZEROS), x0s, optimizer=optimizer, iterations=60)
+    assert run.status == "finished"
+    np.testing.assert_allclose(offspan.cost(problem, run.controller, x0s), 1.0, atol=1e-4)
+
+
 def test_progress_hears_every_chunk():
     heard = []
     offspan.train_lqr(offspan.identity(2, horizon=1), offspan.basis(2, 1), learning_rate=0.1, iterations=2_300, progress=heard.append)

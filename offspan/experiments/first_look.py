@@ -11,8 +11,10 @@ import numpy as np
 import xarray as xr
 
 from offspan.baselines import minimal_cost
+from offspan.controllers import Linear
 from offspan.measures import normalized_cost, normalized_optimality
 from offspan.problems import LQR, gaussian, identity, shift
+from offspan.rollout import cost
 from offspan.states import basis
 from offspan.training import Status, train_lqr
 
@@ -41,13 +43,16 @@ def first_look(progress: Callable[[int, int], Any]) -> xr.Dataset:
             at = SYSTEMS.index(system), i, seeds
             records["normalized_optimality"][at] = normalized_optimality(problem, run.K, x0s)
             records["normalized_cost"][at] = normalized_cost(problem, run.K, x0s)
-            records["excess_training_cost"][at] = run.cost[-1] - minimal_cost(problem, x0s)
+            records["excess_training_cost"][at] = cost(problem, Linear(run.K), x0s) - minimal_cost(problem, x0s)
 
     tasks = list(itertools.product(_problems(), enumerate(SEEN)))
     # One small run keeps one core busy, and compiled code runs outside Python's lock: a thread for each core.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
         for done, _ in enumerate(pool.map(train_and_measure, tasks), start=1):
             progress(done, len(tasks))
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, no further run begins
     return xr.Dataset(
         {name: (("system", "seen", "seed"), values) for name, values in records.items()},
         coords={"system": list(SYSTEMS), "seen": list(SEEN), "seed": list(SEEDS)},

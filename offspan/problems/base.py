@@ -6,19 +6,16 @@ from typing import Any, cast
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import Array, Float
 
-from offspan.checks import as_count, as_rate
-
-Bounds = tuple[tuple[float, ...], tuple[float, ...]]
+from offspan.checks import Bounds, as_bounds, as_count, as_rate
 
 
 class Problem(eqx.Module):
     """x_{h+1} = step(x_h, u_h), with cost J(π; X) = cost_scale · mean_{x_0∈X} Σ_{h=0}^{H} stage_cost(x_h, u_h)  [R24, eq:general_cost].
 
-    Both methods are written for one state `(n,)` and one control `(m,)`. `control_bounds` is None, or a pair (low, high) that the
-    controls must stay in (see `Bounded`).
+    Both methods are written for one state `(n,)` and one control `(m,)`. `control_bounds` is None, or the pair (low, high) that controls
+    are meant to stay in: `Bounded(net, *problem.control_bounds)` keeps them there, a rollout does not.
     """
 
     state_dim: eqx.AbstractVar[int]
@@ -34,17 +31,6 @@ class Problem(eqx.Module):
     @abc.abstractmethod
     def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
         """What one time step costs."""
-
-
-def as_bounds(where: str, low: Any, high: Any, control_dim: int | None = None) -> Bounds:
-    """`low` and `high`, each a number for all controls or one number a control, as tuples of one length."""
-    try:
-        lows, highs, _ = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float), np.zeros(control_dim or 1))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: bounds {low!r} and {high!r} must be numbers, or one number for each control.") from error
-    if lows.ndim != 1 or not (np.all(np.isfinite(lows)) and np.all(np.isfinite(highs)) and np.all(lows < highs)):
-        raise ValueError(f"{where}: bounds low = {lows.tolist()} and high = {highs.tolist()} must be finite, with low < high.")
-    return tuple(lows.tolist()), tuple(highs.tolist())
 
 
 class FunctionProblem(Problem):
@@ -86,7 +72,10 @@ class FunctionProblem(Problem):
         self.control_dim = as_count(where, "control_dim", control_dim, least=1)
         self.horizon = as_count(where, "horizon", horizon, least=1)
         self.cost_scale = as_rate(where, "cost_scale", cost_scale)
-        self.control_bounds = None if control_bounds is None else as_bounds(where, *control_bounds, control_dim=self.control_dim)
+        self.control_bounds = None if control_bounds is None else as_bounds(where, control_bounds, self.control_dim)
+        for name, function in (("step", step), ("stage_cost", stage_cost)):
+            if not callable(function):
+                raise ValueError(f"{where}: `{name}` is {function!r}, but must be a function of one state and one control.")
         self.step_function, self.cost_function = _as_pytree(step), _as_pytree(stage_cost)
         x, u = (jax.ShapeDtypeStruct((size,), float) for size in (self.state_dim, self.control_dim))
         for name, method, expected in (("step", self.step_function, x.shape), ("stage_cost", self.cost_function, ())):

@@ -7,14 +7,15 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from offspan.checks import as_count, as_floats, is_concrete
-from offspan.problems.base import Bounds, Problem
+from offspan.checks import Bounds, as_count, as_floats, as_key, is_concrete
+from offspan.problems.base import Problem
 
 
 class LQR(Problem):
     """x_{h+1} = A x_h + B u_h, with stage cost x_hᵀ Q x_h + u_hᵀ R u_h over h = 0..H  [R24, eq:general_cost, eq:state_evol].
 
-    `B` (n×m) and `Q` default to the identity, `R` (m×m) to zero; `Q` and `R` are symmetric and positive semidefinite.
+    `B` (n×m) and `Q` default to the identity, `R` (m×m) to zero; `Q` and `R` are symmetric and positive semidefinite
+    (up to float32 rounding; what is stored is exactly symmetric).
 
     >>> LQR([[0.0, 1.0], [1.0, 0.0]], horizon=4).control_dim
     2
@@ -57,11 +58,11 @@ class LQR(Problem):
 
 
 def _cost_matrix(name: str, value: ArrayLike, dim: int, acts_on: str) -> Array:
-    """`value` as a symmetric positive semidefinite matrix, up to the rounding of a product Z Zᵀ in float32, where many a file was made."""
+    """`value` as a symmetric matrix with eigenvalues ≥ 0, up to the rounding of a product Z Zᵀ in float32, where many a file was made."""
     M = as_floats("LQR", name, value, shape=(dim, dim), meaning=f"shape ({dim}, {dim}), one row and column for each {acts_on}")
     if is_concrete(M):
         entries = np.asarray(M, float)
-        rounding = 10 * dim * np.finfo(np.float32).eps * np.abs(entries).max()
+        rounding = 2 * dim * np.finfo(np.float32).eps * np.abs(entries).max()
         asymmetry = np.abs(entries - entries.T).max()
         if asymmetry > rounding:
             raise ValueError(
@@ -89,12 +90,12 @@ def shift(dim: int, *, horizon: int) -> LQR:
 
 def gaussian(key: PRNGKeyArray, dim: int, *, horizon: int) -> LQR:
     """A with independent entries N(0, 1/D), B = Q = I: a typical system  [R24, thm:typical_system]."""
-    return LQR(_gaussian_matrix(key, as_count("gaussian", "dim", dim, least=1)), horizon=horizon)
+    return LQR(_gaussian_matrix(as_key("gaussian", key), as_count("gaussian", "dim", dim, least=1)), horizon=horizon)
 
 
 def gaussian_abq(key: PRNGKeyArray, dim: int, *, horizon: int) -> LQR:
     """A, B and Z with independent entries N(0, 1/D), Q = Z Zᵀ  [R24, fig:lqr_experiments_rnd_B_Q]."""
-    key_a, key_b, key_z = jax.random.split(key, 3)
+    key_a, key_b, key_z = jax.random.split(as_key("gaussian_abq", key), 3)
     dim = as_count("gaussian_abq", "dim", dim, least=1)
     Z = _gaussian_matrix(key_z, dim)
     return LQR(_gaussian_matrix(key_a, dim), _gaussian_matrix(key_b, dim), Z @ Z.T, horizon=horizon)
@@ -102,3 +103,10 @@ def gaussian_abq(key: PRNGKeyArray, dim: int, *, horizon: int) -> LQR:
 
 def _gaussian_matrix(key: PRNGKeyArray, dim: int) -> Float[Array, "n n"]:
     return jax.random.normal(key, (dim, dim)) / dim**0.5
+
+
+def as_lqr(where: str, problem: Problem) -> LQR:
+    """`problem`, if it is an LQR."""
+    if not isinstance(problem, LQR):
+        raise ValueError(f"{where}: `problem` is a {type(problem).__name__}, but this is defined for an LQR only.")
+    return problem

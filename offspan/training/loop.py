@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from offspan.checks import as_count
+
 CHUNK = 1_000  # iterations in one compiled call: long enough to hide the call, short enough for smooth progress
 
 
@@ -49,8 +51,8 @@ class StoppingRule(eqx.Module):
         """The new memory, and whether to stop before this update."""
 
     @abc.abstractmethod
-    def result(self, memory: PyTree, controller: PyTree) -> PyTree:
-        """The controller that a run which did not diverge returns."""
+    def result(self, memory: PyTree, cost: Float[Array, ""], controller: PyTree) -> PyTree:
+        """The controller that a run which did not diverge returns, given its last one."""
 
 
 class Never(StoppingRule):
@@ -62,7 +64,7 @@ class Never(StoppingRule):
     def update(self, memory, iteration, cost, controller):
         return memory, jnp.asarray(False)
 
-    def result(self, memory, controller):
+    def result(self, memory, cost, controller):
         return controller
 
 
@@ -77,7 +79,7 @@ class CostBelow(StoppingRule):
     def update(self, memory, iteration, cost, controller):
         return memory, cost <= self.threshold
 
-    def result(self, memory, controller):
+    def result(self, memory, cost, controller):
         return controller
 
 
@@ -91,6 +93,10 @@ class NoImprovement(StoppingRule):
     patience: int = 50
     gain: float = 1e-5
 
+    def __check_init__(self):
+        as_count("NoImprovement", "every", self.every, least=1)
+        as_count("NoImprovement", "patience", self.patience, least=0)
+
     def init(self, controller):
         return jnp.asarray(jnp.inf), controller, jnp.asarray(0)
 
@@ -102,8 +108,9 @@ class NoImprovement(StoppingRule):
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), controller, best)
         return (jnp.where(better, cost, best_cost), best, stale), stale > self.patience
 
-    def result(self, memory, controller):
-        return memory[1]
+    def result(self, memory, cost, controller):
+        best_cost, best, _ = memory
+        return controller if cost < best_cost - self.gain else best  # the end is a look, too
 
 
 class LoopState(eqx.Module):
@@ -137,11 +144,11 @@ def advance(update: Update, stop: StoppingRule, state: LoopState, count: Int[Arr
         done, state, costs = carry
         cost, *updated = update(state.controller, state.optimizer_state)
         memory, fired = stop.update(state.memory, state.iteration, cost, state.controller)
-        status = jnp.where(_all_finite((cost, updated)), jnp.where(fired, CONVERGED, RUNNING), DIVERGED)
+        current = [state.controller, state.optimizer_state]
+        status = jnp.where(_stays_finite(updated, current), RUNNING, DIVERGED)
+        status = jnp.where(jnp.isfinite(cost), jnp.where(fired, CONVERGED, status), DIVERGED)
         goes_on = status == RUNNING
-        controller, optimizer_state = jax.tree.map(
-            lambda new, old: jnp.where(goes_on, new, old), updated, [state.controller, state.optimizer_state]
-        )
+        controller, optimizer_state = jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), updated, current)
         state = LoopState(controller, optimizer_state, memory, state.iteration + goes_on, status.astype(state.status.dtype))
         return done + 1, state, costs.at[done].set(cost)
 
@@ -157,8 +164,7 @@ def run_chunks(
     progress: Callable[[int], Any] | None,
 ) -> tuple[LoopState, np.ndarray, Status]:
     """Calls the compiled `advance_by` until `iterations` updates are made or the run ends; `progress` hears the iterations made so far."""
-    chunks = [np.empty(0)]
-    done = 0
+    chunks, done = [], 0
     while done < iterations and int(state.status) == RUNNING:
         count = min(CHUNK, iterations - done)
         state, costs = advance_by(state, count)
@@ -167,9 +173,10 @@ def run_chunks(
         done += count
         if progress is not None:
             progress(int(state.iteration))
-    return state, np.concatenate(chunks[1:] or chunks), _STATUS[int(state.status)]
+    return state, np.concatenate(chunks) if chunks else np.empty(0), _STATUS[int(state.status)]
 
 
-def _all_finite(tree: PyTree) -> Bool[Array, ""]:
-    floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
+def _stays_finite(new: PyTree, old: PyTree) -> Bool[Array, ""]:
+    """Whether no number stopped being finite. The optimiser's count too: an infinite second moment would freeze Adam for good, silently."""
+    floats = [(a, b) for a, b in zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True) if jnp.issubdtype(a.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(a) | ~jnp.isfinite(b)) for a, b in floats]))

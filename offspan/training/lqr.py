@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.checks import as_count, as_rate, as_states
-from offspan.problems.lqr import LQR
+from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import as_gain, lqr_cost_and_gradient
 from offspan.training.loop import LoopState, Never, Status, advance, run_chunks
 
@@ -40,7 +40,7 @@ def train_lqr(
     (<Status.finished: 'finished'>, [[-1.0, 0.0], [0.0, 0.0]])
     """
     where = "train_lqr"
-    x0s = as_states(where, "x0s", x0s, problem.state_dim)
+    x0s = as_states(where, "x0s", x0s, as_lqr(where, problem).state_dim)
     K = jnp.zeros((problem.control_dim, problem.state_dim)) if K0 is None else as_gain(where, problem, K0, "K0")
     K = K.astype(jnp.result_type(problem.A, x0s))
     learning_rate = as_rate(where, "learning_rate", learning_rate)

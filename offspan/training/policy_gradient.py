@@ -53,32 +53,39 @@ def train(
     x0s = as_states("train", "x0s", x0s, problem.state_dim)
     iterations = as_count("train", "iterations", iterations, least=0)
     stop = Never() if stop is None else stop
+    if not isinstance(stop, StoppingRule):
+        raise ValueError(f"train: `stop` is {stop!r}, but must be a stopping rule, such as NoImprovement() or CostBelow(0.1).")
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise ValueError(f"train: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
     weights, structure = eqx.partition(controller, eqx.is_inexact_array)
     if not jax.tree.leaves(weights):
         raise ValueError(
             f"train: the controller (a {type(controller).__name__}) has no floating-point arrays to train; "
             "pass a Linear, an MLP or another pytree that holds its weights."
         )
+    if loss is not None and getattr(value := eqx.filter_eval_shape(loss, problem, controller, x0s), "shape", None) != ():
+        raise ValueError(f"train: `loss` must return one number, but returned {value}.")
     state = LoopState.start(weights, optimizer.init(weights), stop)
     state, costs, status = run_chunks(
         lambda state, count: _advance(problem, structure, x0s, optimizer, loss, stop, state, np.asarray(count)), state, iterations, progress
     )
-    weights = state.controller if status is Status.diverged else stop.result(state.memory, state.controller)
+    weights = state.controller
+    if status is not Status.diverged:
+        weights = stop.result(state.memory, cost(problem, eqx.combine(weights, structure), x0s), weights)
     return Run(eqx.combine(weights, structure), costs, status, int(state.iteration))
 
 
 @eqx.filter_jit
 def _advance(problem, structure, x0s, optimizer, loss, stop, state, count):
-    def training_cost(weights):
-        return cost(problem, eqx.combine(weights, structure), x0s)
+    def objective(weights):
+        return (cost if loss is None else loss)(problem, eqx.combine(weights, structure), x0s)
 
     def update(weights, optimizer_state):
-        if loss is None:
-            value, gradient = eqx.filter_value_and_grad(training_cost)(weights)
-        else:
-            value = training_cost(weights)
-            gradient = eqx.filter_grad(lambda weights: loss(problem, eqx.combine(weights, structure), x0s))(weights)
-        updates, optimizer_state = optimizer.update(gradient, optimizer_state, weights)
-        return value, eqx.apply_updates(weights, updates), optimizer_state
+        value, gradient = eqx.filter_value_and_grad(objective)(weights)
+        J = value if loss is None else cost(problem, eqx.combine(weights, structure), x0s)
+        # Line searches and the like want more than the gradient; other optimisers leave it aside.
+        extra = {"value": value, "grad": gradient, "value_fn": objective}
+        updates, optimizer_state = optax.with_extra_args_support(optimizer).update(gradient, optimizer_state, weights, **extra)
+        return J, eqx.apply_updates(weights, updates), optimizer_state
 
     return advance(update, stop, state, count)

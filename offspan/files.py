@@ -8,7 +8,8 @@ from typing import Any
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
     """Calls `write` with a path in the same folder and of the same suffix, then renames that file to `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
     beside = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         write(beside)
