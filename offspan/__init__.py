@@ -9,7 +9,7 @@ from offspan.measures import cost_measure, extrapolation, normalized_cost, norma
 from offspan.problems import LQR, FunctionProblem, Problem, gaussian, gaussian_abq, identity, shift
 from offspan.rollout import Trajectory, cost, lqr_gradient, rollout
 from offspan.states import basis, grid, seen_projector, sphere, unseen_directions
-from offspan.training import CostBelow, LQRRun, NoImprovement, Run, Status, StoppingRule, train, train_lqr
+from offspan.training import CostBelow, LQRBatch, LQRRun, NoImprovement, Run, Status, StoppingRule, train, train_lqr, train_lqr_batch
 
 __version__ = "0.1.0.dev0"
 
@@ -19,6 +19,7 @@ __all__ = [
     "Bounded",
     "CostBelow",
     "FunctionProblem",
+    "LQRBatch",
     "LQRRun",
     "Linear",
     "NoImprovement",
@@ -50,5 +51,6 @@ __all__ = [
     "sphere",
     "train",
     "train_lqr",
+    "train_lqr_batch",
     "unseen_directions",
 ]

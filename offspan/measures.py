@@ -84,17 +84,34 @@ def _measure(where, problem, K, x0s, unseen, steps):
 
 def _normalized(where, problem, K, x0s, unseen, steps):
     X, count, defined = _unseen_states(where, problem, x0s, unseen)
-    A, Q, n = problem.A, problem.Q, problem.state_dim
-    measure = later_costs(A + problem.B @ as_gain(where, problem, K), Q, X, steps).sum()
-    # A + B K_no-ext = A (I − P_S): without the detour through B⁻¹.
-    baseline = later_costs(A @ (jnp.eye(n, dtype=A.dtype) - seen_projector(x0s)), Q, X, steps).sum()
-    rounding = (10 * n * jnp.finfo(baseline.dtype).eps) ** 2 * jnp.sum(A**2) * jnp.trace(Q) * jnp.sum(X**2)  # what is left of A x = 0
+    measure = later_costs(problem.A + problem.B @ as_gain(where, problem, K), problem.Q, X, steps).sum()
+    baseline, rounding = _baseline_costs(problem, x0s, X, steps)
+    baseline = baseline.sum()
     if is_false(baseline > rounding):
         raise ValueError(
             f"{where}: the controller that does not extrapolate has measure 0 here (A x = 0 for every unseen x, up to `Q`), so there is "
             f"nothing to normalise by; use the plain measure, which is {float(measure / count):.6g}."
         )
     return jnp.where(defined & (baseline > rounding), measure / baseline, jnp.nan)
+
+
+def normalization(problem: LQR, x0s: Float[Array, "s n"]) -> tuple[Float[Array, "n n"], Float[Array, ""], Float[Array, ""]]:
+    """What both normalised measures share for every K: states X that stand for U, and |U|·E_opt(K_no-ext) and |U|·E_cost(K_no-ext).
+
+    With M = A + BK, `later_costs(M, Q, X, H)` over these is both measures at once. For use under vmap: NaN where a measure is not defined.
+    """
+    X, _, defined = _unseen_states("normalization", problem, x0s, None)
+    costs, rounding = _baseline_costs(problem, x0s, X, problem.horizon)
+    optimality, total = (jnp.where(defined & (value > rounding), value, jnp.nan) for value in (costs[0], costs.sum()))
+    return X, optimality, total
+
+
+def _baseline_costs(problem, x0s, X, steps):
+    """`later_costs` of K_no-ext, and what rounding leaves of their sum where A x = 0."""
+    A, Q, n = problem.A, problem.Q, problem.state_dim
+    # A + B K_no-ext = A (I − P_S): without the detour through B⁻¹.
+    costs = later_costs(A @ (jnp.eye(n, dtype=A.dtype) - seen_projector(x0s)), Q, X, steps)
+    return costs, (10 * n * jnp.finfo(costs.dtype).eps) ** 2 * jnp.sum(A**2) * jnp.trace(Q) * jnp.sum(X**2)
 
 
 def _unseen_states(where, problem, x0s, unseen):

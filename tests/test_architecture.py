@@ -24,6 +24,8 @@ LAYERS = [
     "training.loop",
     "training.policy_gradient",
     "training.lqr",
+    "training.lqr_kernels",
+    "training.lqr_batch",
     "training",
     "experiments.first_look",
     "experiments",

@@ -6,5 +6,7 @@ from offspan.training.loop import Status as Status
 from offspan.training.loop import StoppingRule as StoppingRule
 from offspan.training.lqr import LQRRun as LQRRun
 from offspan.training.lqr import train_lqr as train_lqr
+from offspan.training.lqr_batch import LQRBatch as LQRBatch
+from offspan.training.lqr_batch import train_lqr_batch as train_lqr_batch
 from offspan.training.policy_gradient import Run as Run
 from offspan.training.policy_gradient import train as train
