@@ -1,0 +1,166 @@
+"""What an experiment is: a small TOML file, checked at the door. Every word in it becomes a value here, once."""
+
+import difflib
+import hashlib
+import importlib.resources
+import tomllib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pydantic
+
+from offspan.problems import LQR, gaussian, gaussian_abq, identity, shift
+
+FAMILIES: dict[str, Callable[..., LQR]] = {
+    "identity": lambda seed, dim, horizon: identity(dim, horizon=horizon),
+    "shift": lambda seed, dim, horizon: shift(dim, horizon=horizon),
+    "gaussian": lambda seed, dim, horizon: gaussian(jax.random.key(seed), dim, horizon=horizon),
+    "gaussian-abq": lambda seed, dim, horizon: gaussian_abq(jax.random.key(seed), dim, horizon=horizon),
+}
+RANDOM = {"gaussian", "gaussian-abq"}
+
+Positive = pydantic.PositiveInt
+Matrix = list[list[float]]
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class Matrices(_Strict):
+    """A system of one's own: x' = A x + B u with cost xᵀQx + uᵀRu; B and Q default to I, R to 0."""
+
+    A: Matrix
+    B: Matrix | None = None
+    Q: Matrix | None = None
+    R: Matrix | None = None
+
+
+class LQRSpec(_Strict):
+    """A sweep of linear controllers: every combination of the lists below is a run, trained on e_1..e_n or on `seen_states`."""
+
+    kind: Literal["lqr"] = "lqr"
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    title: str = ""
+    systems: list[str] = pydantic.Field(min_length=1)
+    dim: list[Positive] = pydantic.Field(min_length=1)
+    horizon: list[Positive] = pydantic.Field(min_length=1)
+    seen: list[Positive] | None = None
+    seen_states: Matrix | None = None
+    seeds: list[pydantic.NonNegativeInt] = [0]
+    learning_rate: list[pydantic.PositiveFloat] = pydantic.Field(min_length=1)
+    iterations: Positive
+    record_every: Positive = 100
+    precision: Literal["float32", "float64"] = "float64"
+    compare_with: str | None = None
+    quick_iterations: Positive | None = None
+    quick: bool = False
+    matrices: dict[str, Matrices] = {}
+
+    @pydantic.field_validator("systems", "dim", "horizon", "seen", "seeds", "learning_rate")
+    @classmethod
+    def _each_once(cls, values):
+        if values is not None and len(set(values)) < len(values):
+            raise ValueError(f"has a value twice: {values}")
+        return values
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self):
+        for system in self.systems:
+            if system not in FAMILIES and system not in self.matrices:
+                known = [*FAMILIES, *self.matrices]
+                raise ValueError(f"system {system!r} is unknown{_nearest(system, known)}; there are {', '.join(known)}")
+        if unused := set(self.matrices) - set(self.systems):
+            raise ValueError(f"[matrices.{min(unused)}] is not named in `systems`")
+        if (self.seen is None) == (self.seen_states is None):
+            raise ValueError("give either `seen`, numbers of basis states, or `seen_states`, a list of states")
+        if self.seen is not None and max(self.seen) > min(self.dim):
+            raise ValueError(f"`seen` asks for {max(self.seen)} basis states, but `dim` goes down to {min(self.dim)}")
+        if self.seen_states is not None and {len(x) for x in self.seen_states} != set(self.dim):
+            raise ValueError(f"`seen_states` must be states of length `dim`, which is {self.dim}")
+        for name, own in self.matrices.items():
+            if [len(own.A)] != self.dim:
+                raise ValueError(f"[matrices.{name}] has {len(own.A)} states, but `dim` is {self.dim}")
+            self.problem(name, 0, len(own.A), self.horizon[0])  # LQR says what is wrong with a matrix
+        return self
+
+    def problem(self, system: str, seed: int, dim: int, horizon: int) -> LQR:
+        if system in self.matrices:
+            own = self.matrices[system]
+            return LQR(own.A, own.B, own.Q, own.R, horizon=horizon)
+        return FAMILIES[system](seed, dim, horizon)
+
+    def depends_on_seed(self, system: str) -> bool:
+        return system in RANDOM
+
+    def as_quick(self) -> "LQRSpec":
+        """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
+        iterations = self.quick_iterations or max(self.iterations // 20, 1)
+        return self.model_copy(update={"name": f"{self.name}-quick", "iterations": iterations, "quick": True})
+
+    def digest(self) -> str:
+        """Which experiment this is: a hash of all of it but its title."""
+        return hashlib.sha256(self.model_dump_json(exclude={"title"}).encode()).hexdigest()
+
+
+def load_preset(name: str) -> LQRSpec:
+    if name not in preset_names():
+        raise ValueError(f"there is no preset {name!r}{_nearest(name, preset_names())}; `offspan list` shows them all.")
+    text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text()
+    return _parse(tomllib.loads(text), f"preset {name}")
+
+
+def preset_names() -> list[str]:
+    folder = importlib.resources.files("offspan.experiments") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_spec(path: Path) -> LQRSpec:
+    """Reads a spec; `file = "….npz"` under a system's matrices stands for the arrays A, B, Q, R in that file, beside the spec."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {str(path)!r}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a TOML file: {error}.") from error
+    content.setdefault("name", path.stem)
+    matrices = content.get("matrices", {})
+    for own in matrices.values() if isinstance(matrices, dict) else ():
+        if isinstance(own, dict) and "file" in own:
+            own.update(_read_npz(path.parent / str(own.pop("file"))))
+    return _parse(content, str(path))
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: np.asarray(arrays[name], float).tolist() for name in arrays.files}
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {str(path)!r}.") from None
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not an .npz file of numbers ({error}); write it with numpy.savez(path, A=…, B=…).") from error
+
+
+def _parse(content: dict[str, Any], source: str) -> LQRSpec:
+    try:
+        return LQRSpec.model_validate(content)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            model = Matrices if first["loc"][0] == "matrices" else LQRSpec
+            known = list(model.model_fields)
+            raise ValueError(f"{source}: there is no key {place!r}{_nearest(str(first['loc'][-1]), known)}.") from None
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        where = f"`{place}`: " if place else ""
+        given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict) else ""
+        raise ValueError(f"{source}: {where}{message}{given}.") from None
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,170 @@
+"""Run folders: what was asked, what came out, where it came from, and how far it is.
+
+`spec.toml` as run, `result.nc`, `provenance.json`, `checkpoint/` while it is running, `figures/`. Nothing is ever unpickled.
+"""
+
+import importlib.metadata
+import io
+import json
+import platform
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import tomli_w
+import xarray as xr
+
+import offspan
+from offspan.experiments.spec import LQRSpec, load_spec
+from offspan.files import write_whole
+from offspan.training import LQRBatch
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.spec_file, self.result_file, self.provenance_file = path / "spec.toml", path / "result.nc", path / "provenance.json"
+        self.checkpoints, self.figures = path / "checkpoint", path / "figures"
+
+    def claim(self, spec: LQRSpec) -> None:
+        """Makes the folder for this spec, or finds that it is this spec's already; a folder of anything else is refused."""
+        if self.spec_file.exists():
+            stored = self.spec()
+            if stored.digest() != spec.digest():
+                raise ValueError(
+                    f"{self.path} holds a run of another spec ({_difference(stored, spec)}); give yours another `name`, "
+                    "or move that folder away."
+                )
+            return
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise ValueError(f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away.")
+        self.path.mkdir(parents=True, exist_ok=True)
+        content = tomli_w.dumps(spec.model_dump(exclude_none=True)).encode()
+        write_whole(self.spec_file, lambda path: path.write_bytes(content))
+
+    def spec(self) -> LQRSpec:
+        return load_spec(self.spec_file)
+
+    def is_complete(self) -> bool:
+        return self.result_file.exists()
+
+    def share_done(self) -> float:
+        """How far a run that is not complete has come, from 0 to 1, by its checkpoints."""
+        spec = self.spec()
+        parts = [self.load_checkpoint(spec, part) for part in range(len(spec.dim) * len(spec.horizon))]
+        return sum(batch.done / spec.iterations for batch, _ in parts if batch is not None) / len(parts)
+
+    def save_checkpoint(self, spec: LQRSpec, part: int, batch: LQRBatch, seconds: float) -> None:
+        arrays = {**batch._asdict(), "digest": np.array(spec.digest()), "seconds": np.array(seconds)}
+
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez(file, allow_pickle=False, **{name: np.asarray(value) for name, value in arrays.items()})
+
+        self.checkpoints.mkdir(exist_ok=True)
+        write_whole(self.checkpoints / f"part-{part}.npz", write)
+
+    def load_checkpoint(self, spec: LQRSpec, part: int) -> tuple[LQRBatch | None, float]:
+        """The batch of one shape and the seconds spent on it, or (None, 0) where there is no checkpoint of this spec."""
+        path = self.checkpoints / f"part-{part}.npz"
+        if not path.exists():
+            return None, 0.0
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            if str(arrays.pop("digest")) != spec.digest():
+                raise ValueError("it belongs to another spec")
+            seconds = float(arrays.pop("seconds"))
+            return LQRBatch(**{**arrays, "done": int(arrays["done"])}), seconds
+        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"the checkpoint {path} cannot be used ({error}); delete it to start that part again.") from error
+
+    def drop_checkpoints(self) -> None:
+        for path in self.checkpoints.glob("*.npz"):
+            path.unlink()
+        if self.checkpoints.exists():
+            self.checkpoints.rmdir()
+
+    def save_result(self, result: xr.Dataset) -> None:
+        # Made in memory and written in one go: a full disk is then one plain error, and the old file stays.
+        compressed = {name: {"zlib": True, "complevel": 4} for name, variable in result.data_vars.items() if variable.ndim}
+        content = bytes(result.to_netcdf(engine="h5netcdf", encoding=compressed))
+        write_whole(self.result_file, lambda path: path.write_bytes(content))
+
+    def load_result(self) -> xr.Dataset:
+        if not self.result_file.exists():
+            raise ValueError(f"{self.path} has no result yet.")
+        try:
+            return xr.load_dataset(io.BytesIO(self.result_file.read_bytes()), engine="h5netcdf")
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ValueError(
+                f"{self.result_file} is cut short or no result file ({str(error).splitlines()[0]}); delete it and run the spec again."
+            ) from error
+
+    def save_provenance(self, spec: LQRSpec, seconds: float) -> None:
+        content = json.dumps(provenance(spec, seconds), indent=2) + "\n"
+        write_whole(self.provenance_file, lambda path: path.write_text(content))
+
+    def provenance(self) -> dict[str, Any]:
+        try:
+            return json.loads(self.provenance_file.read_text())
+        except (OSError, ValueError):
+            return {}
+
+
+def provenance(spec: LQRSpec, seconds: float) -> dict[str, Any]:
+    """Where a result comes from."""
+    packages = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "xarray")
+    device = jax.devices()[0]
+    return {
+        "offspan": offspan.__version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in packages},
+        "machine": {"system": platform.system(), "processor": platform.machine()},
+        "devices": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
+        "precision": spec.precision,
+        "seeds": spec.seeds,
+        "seconds": round(seconds, 1),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that offspan runs from, if it is one; with a plus sign if files differ from it."""
+    package = Path(offspan.__file__).parent
+    try:
+        head = subprocess.run(["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run(
+            ["git", "-C", str(package), "status", "--porcelain", "--", str(package)], capture_output=True, text=True, check=True
+        ).stdout
+        return head + ("+" if changed.strip() else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _difference(stored: LQRSpec, given: LQRSpec) -> str:
+    """`iterations` 100 there, 200 here; …"""
+    ours, theirs = stored.model_dump(), given.model_dump()
+    changes = [
+        f"`{key}` is {_short(ours[key])} there and {_short(theirs[key])} here"
+        for key in ours
+        if ours[key] != theirs[key] and key != "title"
+    ]
+    return "; ".join(changes)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def find_runs(root: Path) -> list[RunFolder]:
+    """The run folders under `root`, by name."""
+    if not root.is_dir():
+        return []
+    return [RunFolder(path) for path in sorted(root.iterdir()) if (path / "spec.toml").is_file()]
