@@ -114,23 +114,21 @@ def descend_by_products(systems: Systems, K: Float[Array, "m n"], horizon: int, 
 
     def update(_, K):
         M = A + (K if B is None else B @ K)
+        M_transposed = jax.lax.optimization_barrier(M.T)  # laid out once, not in every product
         W = _weight(Q, R, K)
 
         def weighted(X):
             return 2 * (X if W is None else X @ W)
 
         def forwards(X, _):
-            return X @ M.T, X
+            return X @ M_transposed, X
 
         def backwards(costates, X):
-            costates = weighted(X) + costates @ M
-            return costates, costates
+            return weighted(X) + costates @ M, costates
 
-        X_H, states = jax.lax.scan(forwards, X0, length=horizon, unroll=4)  # X_0..X_{H−1}
-        last = weighted(X_H)
-        _, costates = jax.lax.scan(backwards, last, states[1:], reverse=True, unroll=4)  # Λ_1..Λ_{H−1}
-        costates = jnp.concatenate([costates, last[None]])
-        total = costates.reshape(-1, n).T @ states.reshape(-1, n)
+        X_H, states = jax.lax.scan(forwards, X0, length=horizon)  # X_0..X_{H−1}
+        _, costates = jax.lax.scan(backwards, weighted(X_H), states, reverse=True)  # Λ_1..Λ_H, in line with them
+        total = jnp.einsum("hsi,hsj->ij", costates, states)
         gradient = total if B is None else B.T @ total
         if R is not None:
             visited = jnp.concatenate([states, X_H[None]]).reshape(-1, n)
