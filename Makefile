@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: reproduce test lint format docs constraints clean
 
 reproduce: $(VENV)/.offspan
-	@$(BIN)/offspan reproduce
+	@$(BIN)/offspan reproduce lqr
 
 test: $(VENV)/.dev
 	@$(BIN)/pytest -q -n auto

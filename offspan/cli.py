@@ -1,6 +1,8 @@
 """The command line: parse, call one function, print."""
 
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -8,10 +10,15 @@ import jax
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
 import offspan
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+
+Root = Annotated[Path, typer.Option("--folder", help="Where runs are kept.")]
+RUNS = Path("runs")
 
 
 @app.callback(invoke_without_command=True)
@@ -24,17 +31,76 @@ def options(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 @app.command()
 def reproduce(
-    folder: Annotated[Path, typer.Option(help="Where the figure and its data go.")] = Path("runs/first-look"),
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Presets, as `offspan list` shows them.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All presets.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer iterations, for a first look; says so on the figures.")] = False,
+    folder: Root = RUNS,
 ) -> None:
-    """Trains on the identity, shift and Gaussian systems; prints both normalised measures and draws the paper's bar figure."""
-    from offspan.experiments.first_look import first_look
-    from offspan.files import write_whole
-    from offspan.report.figures import measure_bars
-    from offspan.report.tables import measure_table
+    """Runs experiments of the paper; prints their tables and draws their figures."""
+    from offspan.experiments.spec import load_preset, preset_names
 
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "measures.csv", Path.touch)  # a folder that cannot be written is worth knowing before the training
-    console = Console()
+    if bool(names) == every:
+        raise ValueError("name the presets to reproduce (`offspan list` shows them), or say --all.")
+    specs = [load_preset(name) for name in (preset_names() if every else names or [])]
+    for spec in specs:
+        _run_and_report(spec.as_quick() if quick else spec, folder)
+
+
+@app.command("run")
+def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder: Root = RUNS) -> None:
+    """Runs an experiment of your own."""
+    from offspan.experiments.spec import load_spec
+
+    _run_and_report(load_spec(spec), folder)
+
+
+@app.command("list")
+def list_all(folder: Root = RUNS) -> None:
+    """Presets, and runs with their state."""
+    from offspan.experiments.spec import load_preset, preset_names
+    from offspan.experiments.store import find_runs
+
+    presets = Table("preset", "what", "systems", title="Presets: offspan reproduce NAME", box=None, title_justify="left")
+    for name in preset_names():
+        spec = load_preset(name)
+        presets.add_row(name, spec.title, ", ".join(spec.systems))
+    console.print(presets)
+    runs = Table("run", "state", "seconds", title=f"\nRuns in {folder}: offspan show NAME", box=None, title_justify="left")
+    for run in find_runs(folder):
+        state = "complete" if run.is_complete() else f"{run.share_done():.0%} done"
+        runs.add_row(run.path.name, state, str(run.provenance().get("seconds", "")))
+    console.print(runs if runs.row_count else f"\nNo runs in {folder} yet.")
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN")],
+    csv: Annotated[bool, typer.Option("--csv", help="The table's numbers as CSV.")] = False,
+    folder: Root = RUNS,
+) -> None:
+    """The table of a run."""
+    from offspan.experiments.spec import nearest
+    from offspan.experiments.store import RunFolder, find_runs
+    from offspan.report.figures import as_frame
+    from offspan.report.summary import summary
+    from offspan.report.tables import terminal_table
+
+    stored = RunFolder(folder / run)
+    if not stored.spec_file.exists():
+        raise ValueError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
+    result = stored.load_result()
+    if csv:
+        print(as_frame(summary(result)).to_csv(index=False), end="")
+    else:
+        console.print(terminal_table(result))
+
+
+def _run_and_report(spec, folder: Path) -> None:
+    from offspan.experiments.run import run
+    from offspan.experiments.store import RunFolder
+    from offspan.report.figures import figures
+    from offspan.report.tables import latex_table, markdown_table, terminal_table
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -42,21 +108,29 @@ def reproduce(
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("training linear controllers")
-        result = first_look(lambda done, total: bar.update(task, completed=done, total=total))
-    console.print(measure_table(result))
-    figure = measure_bars(result)
-    write_whole(folder / "measures.png", lambda path: figure.savefig(path, dpi=200))
-    write_whole(folder / "measures.pdf", figure.savefig)
-    write_whole(folder / "measures.csv", lambda path: result.to_dataframe().to_csv(path))
-    console.print("The identity system explores nothing and its controllers do not extrapolate; the other two explore, and theirs do.")
-    console.print(f"Figure: {folder}/measures.png (and .pdf), data: {folder}/measures.csv", soft_wrap=True)
+    try:
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(spec.name, total=1.0)
+            result = run(spec, folder, lambda share: bar.update(task, completed=share))
+            bar.update(task, completed=1.0)
+    except KeyboardInterrupt:
+        print(f"offspan: stopped; what was done of {spec.name} is kept, and the same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    console.print(terminal_table(result))
+    beside = RunFolder(folder / (spec.compare_with + ("-quick" if spec.quick else ""))) if spec.compare_with else None
+    if beside is not None and not beside.is_complete():
+        console.print(f"Drawn alone: for the comparison with {spec.compare_with}, reproduce that first.")
+        beside = None
+    drawn = figures(result, beside.load_result() if beside else None)
+    written = RunFolder(folder / spec.name).save_report(drawn, {"table.md": markdown_table(result), "table.tex": latex_table(result)})
+    console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 
 def main() -> None:
     """A person's mistake is one sentence on stderr and exit code 2."""
     jax.config.update("jax_enable_x64", True)
+    with suppress(RuntimeError):  # a backend that is already running keeps its devices
+        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
     try:
         app()
     except (ValueError, OSError) as error:

@@ -1,6 +1,8 @@
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import pytest
@@ -8,34 +10,77 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
-from offspan.experiments import first_look
+
+SPEC = """
+systems = ["identity", "shift", "gaussian"]
+dim = [4]
+horizon = [4]
+seen = [1, 2]
+seeds = [0, 1, 2]
+learning_rate = [0.01]
+iterations = 3000
+"""
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-c", "from offspan.cli import main; main()", *arguments]
 
 
 def offspan_command(*arguments: str, cwd) -> subprocess.CompletedProcess:
     """The command in a process of its own, as a person runs it."""
-    command = [sys.executable, "-c", "from offspan.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "80"})
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "80"})
 
 
-def test_reproduce_prints_the_table_and_writes_the_figure(tmp_path, monkeypatch):
-    """The whole path with few iterations; the identity's measures are 1 after any number of them."""
-    monkeypatch.setattr(first_look, "ITERATIONS", 30)
-    done = CliRunner().invoke(cli.app, ["reproduce", "--folder", str(tmp_path / "look")], env={"COLUMNS": "80"})
-    assert done.exit_code == 0, done.output
-    assert "identity" in done.output
-    assert "…" not in done.output, "the table does not fit 80 columns"
-    assert sorted(path.name for path in (tmp_path / "look").iterdir()) == ["measures.csv", "measures.pdf", "measures.png"]
-    data = pd.read_csv(tmp_path / "look" / "measures.csv").set_index("system")
-    assert len(data) == 3 * 4 * 5
+def test_a_spec_of_ones_own_from_the_first_run_to_its_table(tmp_path):
+    """run, list, show, show --csv; the identity's measures are 1 after any number of iterations."""
+    (tmp_path / "mine.toml").write_text(SPEC)
+    done = offspan_command("run", "mine.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "…" not in done.stdout, "the table does not fit 80 columns"
+    figures = tmp_path / "runs" / "mine" / "figures"
+    names = {"measures.png", "measures.pdf", "measures.csv", "curves.png", "curves.pdf", "curves.csv", "table.md", "table.tex"}
+    assert {path.name for path in figures.iterdir()} == names
+    data = pd.read_csv(figures / "measures.csv").set_index("system")
+    assert len(data) == 3 * 2
     assert (data.loc["identity", ["normalized_optimality", "normalized_cost"]] - 1).abs().max(axis=None) < 1e-12
     assert (data.loc["shift", "normalized_optimality"] < 1).all()
+    listed = offspan_command("list", cwd=tmp_path)
+    assert "lqr-long-horizon" in listed.stdout
+    assert "complete" in listed.stdout
+    assert offspan_command("show", "mine", "--csv", cwd=tmp_path).stdout == (figures / "measures.csv").read_text()
+    assert "gaussian" in offspan_command("show", "mine", cwd=tmp_path).stdout
+
+
+def test_quick_presets_say_so(tmp_path):
+    done = offspan_command("reproduce", "lqr-random-abq", "--quick", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "lqr-random-abq-quick" in done.stdout
+    assert "Drawn alone: for the comparison with lqr, reproduce that first." in done.stdout
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
+    (tmp_path / "long.toml").write_text(SPEC.replace("3000", "400000"))
+    process = subprocess.Popen(command("run", "long.toml"), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (tmp_path / "runs" / "long" / "spec.toml").exists():
+        time.sleep(0.05)
+    time.sleep(8)  # compiled, and some chunks in
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "what was done of long is kept, and the same command goes on from there" in errors
+    assert "Traceback" not in errors
+    assert "% done" in offspan_command("list", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["reprodce"], "Did you mean 'reproduce'?"),
-        (["reproduce", "--folder", "taken/look"], "Not a directory: 'taken/look'"),
+        (["reproduce"], "name the presets to reproduce (`offspan list` shows them), or say --all."),
+        (["reproduce", "lqr-larg"], "there is no preset 'lqr-larg'; did you mean 'lqr-large'?"),
+        (["reproduce", "lqr", "--folder", "taken"], "taken"),
+        (["run", "nothing.toml"], "there is no file 'nothing.toml'."),
+        (["show", "nothing"], "there is no run 'nothing' in runs."),
     ],
 )
 def test_a_persons_mistake_is_exit_code_2_without_a_traceback(tmp_path, arguments, sentence):

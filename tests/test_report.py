@@ -1,10 +1,14 @@
+import warnings
+
 import numpy as np
 import pytest
 import xarray as xr
 
-from offspan.report.figures import measure_bars
-from offspan.report.summary import quartiles
-from offspan.report.tables import measure_table
+from offspan.report.figures import figures, horizon_curves, measure_bars, measure_curves
+from offspan.report.summary import MEASURES, quartiles, summary
+from offspan.report.tables import latex_table, markdown_table, terminal_table
+
+SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
 
 
 @pytest.mark.parametrize(
@@ -23,41 +27,104 @@ def test_quartiles_count_a_diverged_run_as_the_worst(values, expected):
     np.testing.assert_allclose(quartiles(xr.DataArray(values, dims="seed")), expected)
 
 
-MEASURES = ("normalized_optimality", "normalized_cost")
-
-
-def result(seeds: int) -> xr.Dataset:
-    """Made-up measures, different in every entry, but for the identity's."""
-    shape = (3, 2, 3, seeds)
-    values = np.linspace(0.2, 0.8, int(np.prod(shape))).reshape(shape)
-    values[:2, :, 0] = 1.0
+def result(*, seeds=4, horizons=(5,), rates=(1e-3,), diverged=0, systems=("identity", "shift", "gaussian")) -> xr.Dataset:
+    """Made-up numbers, different in every entry, but for the identity's; the last `diverged` seeds of the last system diverged."""
+    coords = {
+        "system": list(systems),
+        "dim": [5],
+        "horizon": list(horizons),
+        "learning_rate": list(rates),
+        "seen": [1, 3],
+        "seed": list(range(seeds)),
+        "iteration": [0, 100, 200],
+    }
+    shape = tuple(len(coords[name]) for name in SWEPT)
+    values = np.random.default_rng(0).uniform(0.2, 0.8, (2, *shape, 3))
+    values[:, 0] = 1.0 if systems[0] == "identity" else values[:, 0]
+    status = np.zeros(shape, np.int8)
+    if diverged:
+        status[-1, ..., -diverged:] = 2
+        values[:, status == 2, 1:] = np.nan
     return xr.Dataset(
-        {name: (("seen", "system", "seed"), values[i]) for i, name in enumerate((*MEASURES, "excess_training_cost"))},
-        coords={"system": ["identity", "shift", "gaussian"], "seen": [1, 3], "seed": range(seeds)},
-        attrs={"dim": 5, "horizon": 4, "learning_rate": 1e-3, "iterations": 100},
+        {
+            "normalized_optimality": ((*SWEPT, "iteration"), values[0]),
+            "normalized_cost": ((*SWEPT, "iteration"), values[1]),
+            "excess_training_cost": (SWEPT, np.random.default_rng(1).uniform(size=shape)),
+            "status": (SWEPT, status),
+        },
+        coords=coords,
+        attrs={"name": "made-up", "iterations": 200, "quick": 0},
     )
 
 
+def test_a_summary_is_over_seeds_at_the_last_iteration():
+    data = result(horizons=(5, 8), rates=(1e-3, 1e-4), diverged=1)
+    rows = summary(data)
+    assert len(rows) == 3 * 2 * 2 * 2
+    for row in rows:
+        where = {"system": row.system, "dim": 5, "horizon": row.horizon, "learning_rate": row.learning_rate, "seen": row.seen}
+        for measure in MEASURES:
+            values = data[measure].sel(where).values[:, -1]
+            values = np.sort(np.where(np.isnan(values), np.inf, values))
+            assert getattr(row, measure).median == pytest.approx((values[1] + values[2]) / 2)
+        assert (row.runs, row.diverged) == (4, 1 if row.system == "gaussian" else 0)
+
+
 def test_bars_have_the_height_of_the_medians_and_whiskers_the_quartiles():
-    data = result(seeds=4)
+    data = result()
     figure = measure_bars(data)
     for ax, measure in zip(figure.axes, MEASURES, strict=True):
+        final = data[measure].isel(iteration=-1, dim=0, horizon=0, learning_rate=0)
         for system, bars in zip(data.system.values, ax.containers[1::2], strict=True):
-            np.testing.assert_allclose([bar.get_height() for bar in bars], data[measure].sel(system=system).median("seed"))
+            np.testing.assert_allclose([bar.get_height() for bar in bars], final.sel(system=system).median("seed"))
         for system, whiskers in zip(data.system.values, ax.containers[0::2], strict=True):
             segments = whiskers.lines[2][0].get_segments()  # pyright: ignore[reportAttributeAccessIssue]
             ends = np.array([segment[:, 1] for segment in segments])
-            np.testing.assert_allclose(ends.T, data[measure].sel(system=system).quantile([0.25, 0.75], "seed"))
+            np.testing.assert_allclose(ends.T, final.sel(system=system).quantile([0.25, 0.75], "seed"))
         assert ax.get_xlabel()
 
 
-def test_the_table_has_a_row_for_each_system_and_number_of_seen_states():
-    data = result(seeds=4)
-    table = measure_table(data)
+@pytest.mark.parametrize("diverged", [1, 2, 4])
+def test_every_figure_bears_diverged_runs(diverged):
+    """Quartiles and medians of +∞ neither warn nor stretch the axis out of sight."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for draw in (measure_bars, measure_curves, horizon_curves):
+            figure = draw(result(diverged=diverged))
+            figure.draw_without_rendering()
+            assert all(ax.get_ylim()[1] < 3 for ax in figure.axes)
+    written = [text.get_text() for ax in measure_bars(result(diverged=diverged)).axes for text in ax.texts]
+    assert written == (["diverged"] * 4 if diverged >= 2 else [])
+
+
+def test_a_comparison_shows_both_horizons_and_other_systems_beside_each_other():
+    both = measure_bars(result(horizons=(8,)), beside=result(horizons=(5,)))
+    labels = [text.get_text() for text in both.legends[0].get_texts()]
+    assert labels == [f"{name}, H = {h}" for name in ("identity", "shift", "random A") for h in (5, 8)]
+    other = measure_bars(result(systems=("gaussian-abq",)), beside=result())
+    assert [text.get_text() for text in other.legends[0].get_texts()] == ["identity", "shift", "random A", "random A, B, Q"]
+
+
+def test_which_figures_a_result_has():
+    assert set(figures(result())) == {"measures", "curves"}
+    assert set(figures(result(horizons=(3, 5, 8), rates=(1e-3, 1e-4)))) == {"horizons"}
+    quick = result().assign_attrs(quick=1)
+    for figure, data in figures(quick).values():
+        assert "QUICK LOOK" in figure.get_suptitle()
+        assert len(data) > 0
+
+
+def test_tables_in_three_forms_show_the_same_numbers():
+    data = result(diverged=2)
+    table, markdown, latex = terminal_table(data), markdown_table(data), latex_table(data)
     assert table.row_count == 6
-    row = data.sel(system="shift", seen=1)
-    for column, measure in zip(table.columns[2:4], MEASURES, strict=True):
-        low, median, high = np.quantile(row[measure], [0.25, 0.5, 0.75])
-        assert list(column.cells)[2] == f"{median:.3f} ({low:.2f}–{high:.2f})"
-        assert next(iter(column.cells)) == "1.000"
-    assert list(table.columns[5].cells)[2] == f"{np.median(row.excess_training_cost):.1e}"
+    values = data.normalized_cost.sel(system="shift", seen=1).values[0, 0, 0, :, -1]
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+    shown = f"{median:.3f} ({low:.2f}–{high:.2f})"
+    assert list(table.columns[3].cells)[2] == shown
+    assert f"| shift | 1 | {list(table.columns[2].cells)[2]} | {shown} |" in markdown
+    assert shown.replace("–", "--") in latex
+    assert "| ∞ (" in markdown
+    assert r"$\infty$ (" in latex
+    assert markdown.count("| 2/4 |") == 2
+    assert latex.count(r"\\") == 7

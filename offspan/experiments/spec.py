@@ -73,7 +73,7 @@ class LQRSpec(_Strict):
         for system in self.systems:
             if system not in FAMILIES and system not in self.matrices:
                 known = [*FAMILIES, *self.matrices]
-                raise ValueError(f"system {system!r} is unknown{_nearest(system, known)}; there are {', '.join(known)}")
+                raise ValueError(f"system {system!r} is unknown{nearest(system, known)}; there are {', '.join(known)}")
         if unused := set(self.matrices) - set(self.systems):
             raise ValueError(f"[matrices.{min(unused)}] is not named in `systems`")
         if (self.seen is None) == (self.seen_states is None):
@@ -109,7 +109,7 @@ class LQRSpec(_Strict):
 
 def load_preset(name: str) -> LQRSpec:
     if name not in preset_names():
-        raise ValueError(f"there is no preset {name!r}{_nearest(name, preset_names())}; `offspan list` shows them all.")
+        raise ValueError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
     text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text()
     return _parse(tomllib.loads(text), f"preset {name}")
 
@@ -154,13 +154,13 @@ def _parse(content: dict[str, Any], source: str) -> LQRSpec:
         if first["type"] == "extra_forbidden":
             model = Matrices if first["loc"][0] == "matrices" else LQRSpec
             known = list(model.model_fields)
-            raise ValueError(f"{source}: there is no key {place!r}{_nearest(str(first['loc'][-1]), known)}.") from None
+            raise ValueError(f"{source}: there is no key {place!r}{nearest(str(first['loc'][-1]), known)}.") from None
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
         where = f"`{place}`: " if place else ""
         given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict) else ""
         raise ValueError(f"{source}: {where}{message}{given}.") from None
 
 
-def _nearest(word: str, known: list[str]) -> str:
+def nearest(word: str, known: list[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -106,6 +106,17 @@ class RunFolder:
                 f"{self.result_file} is cut short or no result file ({str(error).splitlines()[0]}); delete it and run the spec again."
             ) from error
 
+    def save_report(self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str]) -> list[Path]:
+        """Each figure as PNG and PDF, the data frame behind it as CSV, and tables as text; what was written, without the twins."""
+        self.figures.mkdir(exist_ok=True)
+        for name, (figure, data) in figures.items():
+            write_whole(self.figures / f"{name}.png", lambda path, figure=figure: figure.savefig(path, dpi=200))
+            write_whole(self.figures / f"{name}.pdf", lambda path, figure=figure: figure.savefig(path))
+            write_whole(self.figures / f"{name}.csv", lambda path, data=data: data.to_csv(path, index=False))
+        for name, text in tables.items():
+            write_whole(self.figures / name, lambda path, text=text: path.write_text(text))
+        return [*(self.figures / f"{name}.png" for name in figures), *(self.figures / name for name in tables)]
+
     def save_provenance(self, spec: LQRSpec, seconds: float) -> None:
         content = json.dumps(provenance(spec, seconds), indent=2) + "\n"
         write_whole(self.provenance_file, lambda path: path.write_text(content))

@@ -1,55 +1,214 @@
 """Figures: functions of a result."""
 
+from collections.abc import Collection
+from itertools import cycle
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from offspan.report.summary import quartiles
+from offspan.report.summary import DIVERGED, MEASURES, Row, quartiles, summary
 
-# Okabe and Ito's colours, told apart by colour-blind readers; the hatches carry the difference into black and white.
-LOOKS = {
-    "identity": {"color": "#0072B2", "hatch": ""},
-    "shift": {"color": "#E69F00", "hatch": "//"},
-    "gaussian": {"color": "#009E73", "hatch": ".."},
-}
-LABELS = {"identity": "identity", "shift": "shift", "gaussian": "random (Gaussian A)"}
-MEASURES = {
+# Okabe and Ito's colours, told apart by colour-blind readers; hatches, markers and dashes carry the difference into black and white.
+COLOURS = {"identity": "#0072B2", "shift": "#E69F00", "gaussian": "#009E73", "gaussian-abq": "#CC79A7"}
+OTHER_COLOURS = ("#56B4E9", "#D55E00", "#F0E442", "#000000")
+HATCHES = {"identity": "", "shift": "//", "gaussian": "..", "gaussian-abq": "xx"}
+LABELS = {"gaussian": "random A", "gaussian-abq": "random A, B, Q"}
+TITLES = {
     "normalized_optimality": r"optimality measure  $E_{\mathrm{opt}}(K)\,/\,E_{\mathrm{opt}}(K_{\mathrm{no\!-\!ext}})$",
     "normalized_cost": r"cost measure  $E_{\mathrm{cost}}(K)\,/\,E_{\mathrm{cost}}(K_{\mathrm{no\!-\!ext}})$",
 }
+SCALE = "1 = no extrapolation, 0 = perfect"
+POINTS = 200  # on a curve against iterations: more cannot be told apart
 
 
-def measure_bars(result: xr.Dataset) -> Figure:
+def figures(result: xr.Dataset, beside: xr.Dataset | None = None) -> dict[str, tuple[Figure, pd.DataFrame]]:
+    """Each figure of a result by its name, with the data behind it; `beside` is a result to be compared with."""
+    if result.sizes["horizon"] > 2 or result.sizes["learning_rate"] > 1:
+        drawn = {"horizons": (horizon_curves(result), as_frame(summary(result)))}
+    else:
+        rows = summary(result) if beside is None else summary(beside) + summary(result)
+        drawn = {"measures": (measure_bars(result, beside), as_frame(rows))}
+    if result.sizes["horizon"] == result.sizes["learning_rate"] == result.sizes["dim"] == 1:
+        drawn["curves"] = measure_curves(result), curve_data(result)
+    return drawn
+
+
+def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure:
     """Both normalised measures against the number of seen states: medians over seeds, whiskers at the quartiles.
 
-    The form of [R24, fig:lqr_experiments_main].
+    The form of [R24, fig:lqr_experiments_main]. A median of +∞ (half of the runs diverged) has no bar, and says so.
     """
+    rows = summary(result) if beside is None else summary(beside) + summary(result)
+    bars = sorted({_bar(row) for row in rows}, key=lambda bar: [_bar(row) for row in rows].index(bar))
+    bars.sort(key=lambda bar: list(dict.fromkeys(row.system for row in rows)).index(bar[0]))
+    counts = sorted({row.seen for row in rows})
+    several = {name: len({bar[i] for bar in bars}) > 1 for i, name in ((1, "D"), (2, "H"))}
     figure = Figure(figsize=(9.5, 3.9), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    systems = [str(name) for name in result.system.values]
-    width = 0.8 / len(systems)
-    places = np.arange(result.sizes["seen"])
-    for ax, (measure, label) in zip(axes, MEASURES.items(), strict=True):
-        low, median, high = quartiles(result[measure]).transpose("quantile", "system", "seen").values
-        for i, system in enumerate(systems):
-            ax.bar(
-                places + (i - (len(systems) - 1) / 2) * width,
-                median[i],
-                width * 0.92,
-                yerr=[median[i] - low[i], high[i] - median[i]],
-                label=LABELS[system],
-                edgecolor="white",
-                linewidth=0,
-                error_kw={"capsize": 3, "elinewidth": 1},
-                **LOOKS[system],
+    width = 0.8 / len(bars)
+    colours = _colours([bar[0] for bar in bars])
+    for ax, measure in zip(axes, MEASURES, strict=True):
+        for i, bar in enumerate(bars):
+            system, dim, horizon = bar
+            values = {row.seen: getattr(row, measure) for row in rows if _bar(row) == bar}
+            label = LABELS.get(system, system)
+            label += "".join(f", {letter} = {value}" for letter, value in (("D", dim), ("H", horizon)) if several[letter])
+            places = np.array([counts.index(count) for count in values]) + (i - (len(bars) - 1) / 2) * width
+            second = several["H"] and horizon == max(bar[2] for bar in bars)
+            _draw_bars(
+                ax,
+                places,
+                np.array(list(values.values())),
+                width=width * 0.92,
+                label=label,
+                color=colours[system],
+                alpha=0.55 if several["H"] and not second else 1.0,
+                hatch=HATCHES.get(system, "\\\\"),
             )
         ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
-        ax.set_xticks(places, [str(count) for count in result.seen.values])
+        ax.set_ylim(bottom=0.0)
+        ax.set_xticks(range(len(counts)), [str(count) for count in counts])
         ax.set_xlabel("initial states seen in training")
-        ax.set_title(label, fontsize=10)
+        ax.set_title(TITLES[measure], fontsize=10)
         ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("1 = no extrapolation, 0 = perfect")
-    settings = "D = {dim}, H = {horizon}, learning rate {learning_rate:g}, {iterations:,} iterations".format(**result.attrs)
-    figure.suptitle(f"{settings}; median and quartiles of {result.sizes['seed']} seeds", fontsize=9)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(systems), frameon=False)
+    axes[0].set_ylabel(SCALE)
+    figure.suptitle(caption(result, said_elsewhere=[letter for letter in several if several[letter]]), fontsize=9)
+    columns = len(bars) if len(bars) <= 4 else -(-len(bars) // 2)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
     return figure
+
+
+def _bar(row: Row) -> tuple[str, int, int]:
+    return row.system, row.dim, row.horizon
+
+
+def _draw_bars(ax: Axes, places: np.ndarray, values: np.ndarray, **look: Any) -> None:
+    """Bars at the medians with whiskers at the quartiles; a whisker to +∞ leaves the picture, a median of +∞ is written."""
+    low, median, high = values.T
+    finite = np.isfinite(median)
+    ax.bar(
+        places[finite],
+        median[finite],
+        edgecolor="white",
+        linewidth=0,
+        yerr=[median[finite] - low[finite], np.where(np.isfinite(high[finite]), high[finite], 1e9) - median[finite]],
+        error_kw={"capsize": 3, "elinewidth": 1},
+        **look,
+    )
+    ax.set_ylim(top=max([1.08, ax.get_ylim()[1] if ax.get_ylim()[1] < 100 else 0.0, *(1.05 * high[np.isfinite(high)])]))
+    for place in places[~finite]:
+        ax.text(place, 0.02, "diverged", rotation=90, ha="center", va="bottom", fontsize=8, color=look["color"])
+
+
+def measure_curves(result: xr.Dataset) -> Figure:
+    """Both normalised measures along training, one column for each number of seen states: median and quartiles over seeds."""
+    counts = result.seen.values
+    figure = Figure(figsize=(2.7 * len(counts) + 0.8, 5.2), layout="constrained")
+    axes = figure.subplots(2, len(counts), sharex=True, sharey="row", squeeze=False)
+    data = curve_data(result)
+    colours = _colours(list(result.system.values))
+    for row, measure in zip(axes, MEASURES, strict=True):
+        for ax, count in zip(row, counts, strict=True):
+            for system, style in zip(result.system.values, cycle(("-", "--", "-.", ":")), strict=False):
+                line = data[(data.system == system) & (data.seen == count) & (data.measure == measure)]
+                ax.plot(line.iteration, line["median"], color=colours[system], linestyle=style, label=LABELS.get(system, system))
+                ax.fill_between(line.iteration, line.low, line.high, color=colours[system], alpha=0.2, linewidth=0)
+            ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
+            ax.set_xscale("log")
+            ax.spines[["top", "right"]].set_visible(False)
+        row[0].set_ylabel(f"{measure.removeprefix('normalized_')} measure")
+        finite = data[(data.measure == measure) & np.isfinite(data["median"])]
+        row[0].set_ylim(0.0, 1.1 * max(finite["median"].max(), 1.0))
+    for ax, count in zip(axes[0], counts, strict=True):
+        ax.set_title(f"{count} seen", fontsize=10)
+    for ax in axes[1]:
+        ax.set_xlabel("iteration")
+    figure.suptitle(f"{caption(result)}; {SCALE}", fontsize=9)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
+    return figure
+
+
+def curve_data(result: xr.Dataset) -> pd.DataFrame:
+    """Median and quartiles over seeds of both measures, at iterations spread evenly on the logarithm."""
+    last = result.sizes["iteration"] - 1
+    kept = np.unique(np.geomspace(1, max(last, 1), POINTS).round().astype(int)) if last else np.array([0])
+    frames = []
+    for measure in MEASURES:
+        recorded = result[measure].isel(dim=0, horizon=0, learning_rate=0, iteration=kept)
+        # From its divergence on, a run has no records, and counts as +∞.
+        diverged = (result.status == DIVERGED).isel(dim=0, horizon=0, learning_rate=0)
+        low, median, high = quartiles(recorded.where(~(diverged & recorded.isnull()), np.inf))
+        frame = median.drop_vars("quantile").rename("median").to_dataframe().reset_index()[["system", "seen", "iteration", "median"]]
+        frame["low"], frame["high"], frame["measure"] = low.values.ravel(), high.values.ravel(), measure
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def horizon_curves(result: xr.Dataset) -> Figure:
+    """Share of diverged runs and both measures against the horizon, for each system and learning rate.
+
+    What the caption of [R24, fig:lqr_experiments_h8] says of training well past H = 8.
+    """
+    rows = [row for row in summary(result) if row.seen == result.seen.values[0]]
+    figure = Figure(figsize=(11.5, 3.9), layout="constrained")
+    axes = figure.subplots(1, 3)
+    colours = _colours(list(result.system.values))
+    markers = dict(zip(result.learning_rate.values, cycle("os^Dv"), strict=False))
+    for system in result.system.values:
+        for rate in result.learning_rate.values:
+            line = [row for row in rows if row.system == system and row.learning_rate == rate]
+            horizons = [row.horizon for row in line]
+            look = {
+                "color": colours[system],
+                "marker": markers[rate],
+                "markersize": 4,
+                "label": f"{LABELS.get(system, system)}, η = {rate:g}",
+            }
+            axes[0].plot(horizons, [row.diverged / row.runs for row in line], **look)
+            for ax, measure in zip(axes[1:], MEASURES, strict=True):
+                ax.plot(horizons, [getattr(row, measure).median for row in line], **look)
+    for ax, title in zip(axes, ("share of runs that diverged", *(TITLES[measure] for measure in MEASURES)), strict=True):
+        ax.set_title(title, fontsize=9)
+        ax.set_xlabel("horizon H")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_ylim(bottom=-0.03)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[1].set_ylabel(f"median; {SCALE}", fontsize=9)
+    figure.suptitle(f"{caption(result)}; a line ends where half of the runs diverge", fontsize=9)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def caption(result: xr.Dataset, said_elsewhere: Collection[str] = ()) -> str:
+    """The settings that all of a figure shares."""
+    fixed = [
+        f"{letter} = {result[name].values[0]:g}"
+        for letter, name in (("D", "dim"), ("H", "horizon"), ("η", "learning_rate"))
+        if result.sizes[name] == 1 and letter not in said_elsewhere
+    ]
+    iterations = f"{result.attrs['iterations']:,} iterations"
+    quick = "QUICK LOOK: " if result.attrs["quick"] else ""
+    return f"{quick}{', '.join([*fixed, iterations])}; median and quartiles of {result.sizes['seed']} seeds"
+
+
+def as_frame(rows: list[Row]) -> pd.DataFrame:
+    """Rows as a table with a column for each number."""
+    flat = []
+    for row in rows:
+        values = row._asdict()
+        for name in (*MEASURES, "excess_training_cost"):
+            low, median, high = values.pop(name)
+            values |= {name: median, f"{name}_low": low, f"{name}_high": high}
+        flat.append(values)
+    return pd.DataFrame(flat)
+
+
+def _colours(systems: list[str]) -> dict[str, str]:
+    others = iter(OTHER_COLOURS * len(systems))
+    return {system: COLOURS.get(system) or next(others) for system in dict.fromkeys(systems)}

@@ -1,11 +1,62 @@
-"""Medians and quartiles over seeds."""
+"""What figures and tables show: medians and quartiles over seeds of the measures at the end of training."""
+
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
+MEASURES = ("normalized_optimality", "normalized_cost")
+DIVERGED = 2  # in the stored variable `status`
+
+
+class Quartiles(NamedTuple):
+    low: float
+    median: float
+    high: float
+
+
+class Row(NamedTuple):
+    """One bar of a figure, one row of a table."""
+
+    system: str
+    dim: int
+    horizon: int
+    learning_rate: float
+    seen: int
+    runs: int
+    diverged: int
+    normalized_optimality: Quartiles
+    normalized_cost: Quartiles
+    excess_training_cost: Quartiles
+
+
+def summary(result: xr.Dataset) -> list[Row]:
+    """A row for each system, dimension, horizon, learning rate and number of seen states, over all seeds."""
+    final = finals(result)
+    rows = []
+    for system in result.system.values:
+        for dim in result.dim.values:
+            for horizon in result.horizon.values:
+                for rate in result.learning_rate.values:
+                    for seen in result.seen.values:
+                        where = {"system": system, "dim": dim, "horizon": horizon, "learning_rate": rate, "seen": seen}
+                        one = final.sel(where)
+                        measures = [Quartiles(*quartiles(one[name]).values) for name in (*MEASURES, "excess_training_cost")]
+                        diverged = int((result.status.sel(where) == DIVERGED).sum())
+                        rows.append(
+                            Row(str(system), int(dim), int(horizon), float(rate), int(seen), one.sizes["seed"], diverged, *measures)
+                        )
+    return rows
+
+
+def finals(result: xr.Dataset) -> xr.Dataset:
+    """The measures after the last iteration; a diverged run counts as +∞, never as missing."""
+    final = result[[*MEASURES, "excess_training_cost"]].isel(iteration=-1)
+    return final.where(result.status != DIVERGED, np.inf)
+
 
 def quartiles(values: xr.DataArray) -> xr.DataArray:
-    """The 25, 50 and 75 % quantiles over `seed` (dimension `quantile`); a diverged run is +∞ and counts as such.
+    """The 25, 50 and 75 % quantiles over `seed` (dimension `quantile`), infinities included.
 
     The q-quantile lies q(N − 1) of the way along the ordered values; `numpy.quantile` gives NaN next to an infinity.
     """

@@ -1,41 +1,80 @@
-"""Tables: functions of a result."""
+"""Tables: functions of a result; for the terminal, in markdown and in LaTeX."""
+
+import math
 
 import xarray as xr
 from rich import box
 from rich.table import Table
 
-from offspan.report.summary import quartiles
+from offspan.report.summary import Quartiles, Row, summary
 
 THEORY = {"identity": "= 1", "shift": "< 1", "gaussian": "< 1"}
-SOURCES = (
+NOTE = (
     "1 = no extrapolation, 0 = perfect. Theory: prop:no_exploration_no_extrapolation; "
     "< 1 is proven for other learning rates, by prop:shift for one seen state and thm:typical_system for the first step in the mean."
 )
 
 
-def measure_table(result: xr.Dataset) -> Table:
-    """Both normalised measures for each system and number of seen states, beside what the theory says."""
-    table = Table(
-        title=f"Measures normalised by K_no-ext: median (quartiles) over {result.sizes['seed']} seeds", caption=SOURCES, box=box.SIMPLE_HEAD
-    )
-    table.add_column("system", no_wrap=True)
-    for heading in ("seen", "optimality", "cost", "theory", "J(S) − J*"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for system in result.system.values:
-        for seen in result.seen.values:
-            row = result.sel(system=system, seen=seen)
-            table.add_row(
-                str(system),
-                str(seen),
-                _with_quartiles(row.normalized_optimality),
-                _with_quartiles(row.normalized_cost),
-                THEORY[str(system)],
-                f"{quartiles(row.excess_training_cost).values[1]:.1e}",
-            )
-        table.add_section()
+def terminal_table(result: xr.Dataset) -> Table:
+    rows = summary(result)
+    title = f"{result.attrs['name']}: measures normalised by K_no-ext, median (quartiles) over {result.sizes['seed']} seeds"
+    table = Table(title=title, caption=NOTE, box=box.SIMPLE_HEAD)
+    for heading, _ in _columns(rows):
+        table.add_column(heading, justify="left" if heading == "system" else "right", no_wrap=True)
+    for previous, row in zip([None, *rows], rows, strict=False):
+        if previous is not None and previous.system != row.system:
+            table.add_section()
+        table.add_row(*(cell(row) for _, cell in _columns(rows)))
     return table
 
 
-def _with_quartiles(values: xr.DataArray) -> str:
-    low, median, high = quartiles(values).values
-    return f"{median:.3f}" if low == high else f"{median:.3f} ({low:.2f}–{high:.2f})"
+def markdown_table(result: xr.Dataset) -> str:
+    rows = summary(result)
+    columns = _columns(rows)
+    lines = ["| " + " | ".join(heading for heading, _ in columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(cell(row) for _, cell in columns) + " |" for row in rows]
+    return "\n".join([*lines, "", NOTE, ""])
+
+
+def latex_table(result: xr.Dataset) -> str:
+    rows = summary(result)
+    columns = _columns(rows)
+    escape = str.maketrans({"−": "$-$", "<": "$<$", "∞": r"$\infty$", "η": r"$\eta$", "–": "--", "_": r"\_", "*": "$^*$"})
+    body = [" & ".join(cell(row).translate(escape) for _, cell in columns) + r" \\" for row in rows]
+    head = " & ".join(heading.translate(escape) for heading, _ in columns) + r" \\"
+    return "\n".join(
+        [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""]
+    )
+
+
+def _columns(rows: list[Row]):
+    """(heading, cell of a row). What is the same in all rows has no column; a sweep over more than the seen states shows medians alone."""
+    swept = [
+        (heading, lambda row, name=name: f"{getattr(row, name):g}")
+        for heading, name in (("D", "dim"), ("H", "horizon"), ("η", "learning_rate"))
+        if len({getattr(row, name) for row in rows}) > 1
+    ]
+    seen = [("seen", lambda row: str(row.seen))] if len({row.seen for row in rows}) > 1 or not swept else []
+    value = (lambda values: _number(values.median, ".3f")) if swept else _with_quartiles
+    diverged = [("diverged", lambda row: f"{row.diverged}/{row.runs}")] if any(row.diverged for row in rows) else []
+    theory = [("theory", lambda row: THEORY.get(row.system, ""))] if any(row.system in THEORY for row in rows) else []
+    return [
+        ("system", lambda row: row.system),
+        *swept,
+        *seen,
+        ("optimality", lambda row: value(row.normalized_optimality)),
+        ("cost", lambda row: value(row.normalized_cost)),
+        *theory,
+        ("J(S) − J*", lambda row: _number(row.excess_training_cost.median, ".1e")),
+        *diverged,
+    ]
+
+
+def _with_quartiles(values: Quartiles) -> str:
+    low, median, high = values
+    whole = _number(median, ".3f")
+    return whole if low == high else f"{whole} ({_number(low, '.2f')}–{_number(high, '.2f')})"
+
+
+def _number(value: float, form: str) -> str:
+    return "∞" if math.isinf(value) else format(value, form)

@@ -1,0 +1,277 @@
+"""Specs at the door, runs that nothing can break, and what is on disk."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+
+import offspan
+from offspan.experiments.lqr import distinct_tasks
+from offspan.experiments.run import run
+from offspan.experiments.spec import load_preset, load_spec, preset_names
+from offspan.experiments.store import RunFolder
+
+SPEC = """
+systems = ["identity", "gaussian"]
+dim = [3]
+horizon = [3, 4]
+seen = [1, 2]
+seeds = [7, 8]
+learning_rate = [0.01, 0.02]
+iterations = 2500
+"""
+
+
+def write(path: Path, text: str = SPEC) -> Path:
+    path.write_text(text)
+    return path
+
+
+def ignore(share: float) -> None: ...
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return load_spec(write(tmp_path / "small.toml"))
+
+
+def test_presets_have_the_papers_settings():
+    """[R24, app:experiments:details:lqr]; seeds, learning rates and iterations as the paper gives them."""
+    assert preset_names() == ["lqr", "lqr-horizon-sweep", "lqr-large", "lqr-long-horizon", "lqr-random-abq"]
+    expected = {
+        "lqr": (["identity", "shift", "gaussian"], [5], [5], [1, 2, 3, 4], 20, [1e-3], 100_000),
+        "lqr-long-horizon": (["identity", "shift", "gaussian"], [5], [8], [1, 2, 3, 4], 20, [1e-3], 100_000),
+        "lqr-large": (["identity", "shift", "gaussian"], [40], [40], [1, 10, 20, 30], 10, [1e-4], 200_000),
+        "lqr-random-abq": (["gaussian-abq"], [5], [5], [1, 2, 3, 4], 20, [1e-3], 100_000),
+    }
+    for name, settings in expected.items():
+        spec = load_preset(name)
+        assert (spec.systems, spec.dim, spec.horizon, spec.seen, len(spec.seeds), spec.learning_rate, spec.iterations) == settings
+        assert spec.precision == "float64"
+        assert spec.as_quick().quick
+        assert spec.as_quick().iterations < spec.iterations
+    assert len(distinct_tasks(load_preset("lqr-large"))[0]) == 48
+
+
+def test_a_result_holds_what_single_runs_give(spec, tmp_path):
+    result = run(spec, tmp_path, ignore)
+    assert result.K.dims == ("system", "dim", "horizon", "learning_rate", "seen", "seed", "control", "state")
+    for system, horizon, rate, seen, seed in [("gaussian", 4, 0.02, 2, 8), ("gaussian", 3, 0.01, 1, 7), ("identity", 3, 0.02, 2, 8)]:
+        problem = spec.problem(system, seed, 3, horizon)
+        single = offspan.train_lqr(problem, offspan.basis(3, seen), learning_rate=rate, iterations=2500)
+        one = result.sel(system=system, dim=3, horizon=horizon, learning_rate=rate, seen=seen, seed=seed)
+        np.testing.assert_allclose(one.K, single.K, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(one.cost[:-1], single.cost[one.iteration.values[:-1]], rtol=1e-10)
+        measure = offspan.normalized_cost(problem, single.K, offspan.basis(3, seen))
+        np.testing.assert_allclose(one.normalized_cost[-1], measure, rtol=1e-9)
+        np.testing.assert_array_equal(result.A.sel(system=system, dim=3, seed=seed), problem.A)
+    assert result.status.attrs["flag_meanings"] == "finished converged diverged"
+
+
+def test_what_is_on_disk_opens_with_plain_tools(spec, tmp_path):
+    result = run(spec, tmp_path, ignore)
+    folder = tmp_path / "small"
+    assert sorted(path.name for path in folder.iterdir()) == ["provenance.json", "result.nc", "spec.toml"]
+    assert xr.load_dataset(folder / "result.nc", engine="h5netcdf").identical(result)
+    assert tomllib.loads((folder / "spec.toml").read_text())["iterations"] == 2500
+    provenance = RunFolder(folder).provenance()
+    assert provenance["offspan"] == offspan.__version__
+    assert provenance["packages"]["jax"] == jax.__version__
+    assert provenance["seconds"] > 0
+
+
+def test_a_complete_run_is_found_and_not_made_again(spec, tmp_path, monkeypatch):
+    result = run(spec, tmp_path, ignore)
+    before = (tmp_path / "small" / "result.nc").stat().st_mtime_ns
+    again = run(load_spec(tmp_path / "small" / "spec.toml").model_copy(update={"name": "small"}), tmp_path, ignore)
+    assert again.identical(result)
+    assert (tmp_path / "small" / "result.nc").stat().st_mtime_ns == before
+
+
+def test_systems_that_ignore_the_seed_are_trained_once(spec):
+    tasks, place = distinct_tasks(spec)
+    assert len(tasks) == 2 * 2 + 2 * 2 * 2
+    assert (place[0, :, :, 0] == place[0, :, :, 1]).all()
+    assert len(np.unique(place[1])) == 8
+
+
+def test_ones_own_matrices_come_from_the_spec_or_a_file(tmp_path):
+    A, B = np.array([[0.5, 1.0], [0.0, 0.5]]), np.array([[0.0], [1.0]])
+    np.savez(tmp_path / "mine.npz", A=A, B=B)
+    settings = 'dim = [2]\nhorizon = [3]\nseen_states = [[1.0, 1.0]]\nlearning_rate = [0.05]\niterations = 50\nsystems = ["mine"]\n'
+    from_file = load_spec(write(tmp_path / "file.toml", settings + '[matrices.mine]\nfile = "mine.npz"\n'))
+    inline = load_spec(write(tmp_path / "inline.toml", settings + f"[matrices.mine]\nA = {A.tolist()}\nB = {B.tolist()}\n"))
+    first, second = run(from_file, tmp_path / "runs", ignore), run(inline, tmp_path / "runs", ignore)
+    np.testing.assert_array_equal(first.K, second.K)
+    single = offspan.train_lqr(offspan.LQR(A, B, horizon=3), np.array([[1.0, 1.0]]), learning_rate=0.05, iterations=50)
+    np.testing.assert_allclose(first.K.squeeze(), np.asarray(single.K).squeeze(), rtol=1e-12)
+    assert first.normalized_cost.isnull().all()  # B is not square: no measure is defined
+    assert A.tolist() == load_spec(tmp_path / "runs" / "file" / "spec.toml").matrices["mine"].A
+
+
+def test_an_interrupted_run_is_taken_up_to_the_same_bits(spec, tmp_path):
+    whole = run(spec, tmp_path / "whole", ignore)
+
+    def interrupt(share):
+        if share > 0.6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, tmp_path / "again", interrupt)
+    folder = RunFolder(tmp_path / "again" / "small")
+    assert not folder.is_complete()
+    assert 0.5 < folder.share_done() < 1
+    heard = []
+    result = run(spec, tmp_path / "again", heard.append)
+    assert heard[0] > 0.6
+    assert result.identical(whole)
+    assert not folder.checkpoints.exists()
+
+
+def test_a_killed_run_is_taken_up_to_the_same_bits(tmp_path):
+    """A real process, killed with SIGKILL three times in a row at random moments after its first checkpoint, then left to finish."""
+    text = SPEC.replace("iterations = 2500", "iterations = 60000")
+    spec = load_spec(write(tmp_path / "killed.toml", text))
+    script = (
+        "import sys, jax; jax.config.update('jax_enable_x64', True)\n"
+        "from pathlib import Path\nfrom offspan.experiments.run import run\nfrom offspan.experiments.spec import load_spec\n"
+        f"spec = load_spec(Path({str(tmp_path / 'killed.toml')!r}))\n"
+        f"run(spec, Path({str(tmp_path / 'runs')!r}), lambda share: None, checkpoint_seconds=0.0)\n"
+    )
+    random = np.random.default_rng(0)
+    folder = RunFolder(tmp_path / "runs" / "killed")
+    shares = []
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", script])
+        before = {path: path.stat().st_mtime_ns for path in folder.checkpoints.glob("*.npz")}
+        while process.poll() is None and all(path.stat().st_mtime_ns == before.get(path) for path in folder.checkpoints.glob("part-*.npz")):
+            time.sleep(0.01)
+        time.sleep(random.uniform(0.0, 0.5))
+        assert process.poll() is None, "the run ended before it could be killed"
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        shares.append(folder.share_done())
+    assert 0 < shares[0] < shares[1] < shares[2] < 1
+    subprocess.run([sys.executable, "-c", script], check=True)
+    whole = run(spec, tmp_path / "whole", ignore)
+    assert folder.load_result().identical(whole)
+
+
+MISTAKES = {
+    "an unknown key": (SPEC.replace("seeds", "seads"), "there is no key 'seads'; did you mean 'seeds'?"),
+    "an unknown system": (SPEC.replace('"gaussian"', '"gausian"'), "system 'gausian' is unknown; did you mean 'gaussian'?"),
+    "no iterations": (SPEC.replace("iterations = 2500", ""), "`iterations`: Field required."),
+    "a negative learning rate": (SPEC.replace("0.01", "-0.01"), "`learning_rate.0`: Input should be greater than 0 (given: -0.01)."),
+    "a horizon of zero": (SPEC.replace("horizon = [3, 4]", "horizon = [0]"), "`horizon.0`: Input should be greater than 0 (given: 0)."),
+    "a value twice": (SPEC.replace("[7, 8]", "[7, 7]"), "`seeds`: has a value twice: [7, 7]"),
+    "more seen states than dimensions": (SPEC.replace("seen = [1, 2]", "seen = [4]"), "`seen` asks for 4 basis states"),
+    "nothing seen": (SPEC.replace("seen = [1, 2]", ""), "give either `seen`"),
+    "no TOML": ("systems = [", "is not a TOML file"),
+    "a name that is a path": (SPEC + 'name = "../elsewhere"', "`name`: String should match pattern"),
+    "matrices that are not asymmetric": (
+        SPEC.replace('"gaussian"', '"mine"') + "[matrices.mine]\nA = [[1,0,0],[0,1,0],[0,0,1]]\nQ = [[1,1,0],[0,1,0],[0,0,1]]\n",
+        "LQR: `Q` is not symmetric",
+    ),
+    "a matrix key misspelt": (
+        SPEC.replace('"gaussian"', '"mine"') + "[matrices.mine]\nA = [[1,0,0],[0,1,0],[0,0,1]]\nC = [[1]]\n",
+        "there is no key 'matrices.mine.C'",
+    ),
+    "a file that is not there": (SPEC.replace('"gaussian"', '"mine"') + '[matrices.mine]\nfile = "mine.npz"\n', "there is no file"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_spec_gets_its_sentence(tmp_path, mistake):
+    text, sentence = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=r"\.$") as caught:
+        load_spec(write(tmp_path / "spec.toml", text))
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_preset_gets_the_nearest_name():
+    with pytest.raises(ValueError, match="there is no preset 'lqr-big'; did you mean 'lqr"):
+        load_preset("lqr-big")
+
+
+def test_a_folder_of_another_spec_is_refused_with_the_difference(spec, tmp_path):
+    run(spec, tmp_path, ignore)
+    stored = (tmp_path / "small" / "result.nc").read_bytes()
+    with pytest.raises(ValueError, match=r"holds a run of another spec \(`iterations` is 2500 there and 100 here\)"):
+        run(spec.model_copy(update={"iterations": 100}), tmp_path, ignore)
+    assert (tmp_path / "small" / "result.nc").read_bytes() == stored
+
+
+def test_a_foreign_folder_is_left_alone(spec, tmp_path):
+    (tmp_path / "small").mkdir()
+    write(tmp_path / "small" / "thesis.tex", "all of it")
+    with pytest.raises(ValueError, match="is there already and is not a run of offspan"):
+        run(spec, tmp_path, ignore)
+    assert [path.name for path in (tmp_path / "small").iterdir()] == ["thesis.tex"]
+
+
+def test_a_result_cut_short_is_told(spec, tmp_path):
+    run(spec, tmp_path, ignore)
+    file = tmp_path / "small" / "result.nc"
+    whole = file.read_bytes()
+    for length in (0, 10, len(whole) // 2, len(whole) - 100):
+        file.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="is cut short or no result file"):
+            run(spec, tmp_path, ignore)
+
+
+def test_a_checkpoint_cut_short_is_told_and_not_lost(spec, tmp_path):
+    def interrupt(share):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, tmp_path, interrupt)
+    file = tmp_path / "small" / "checkpoint" / "part-0.npz"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"the checkpoint .*part-0.npz cannot be used .* delete it to start that part again"):
+        run(spec, tmp_path, ignore)
+    file.unlink()
+    assert run(spec, tmp_path, ignore).identical(run(spec, tmp_path / "whole", ignore))
+
+
+def test_a_full_disk_is_one_sentence_and_the_checkpoint_stays(spec, tmp_path, monkeypatch):
+    """A write that fails for want of space: the run can go on from its checkpoints once there is some."""
+
+    def full(self, content):
+        raise OSError(28, "No space left on device", str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save_result", lambda self, result: full(self.result_file, b""))
+        with pytest.raises(OSError, match="No space left on device"):
+            run(spec, tmp_path, ignore)
+    assert RunFolder(tmp_path / "small").share_done() == 1.0
+    assert run(spec, tmp_path, ignore).identical(run(spec, tmp_path / "whole", ignore))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_disk_that_is_really_full(tmp_path):
+    """A file system of 100 kB: the result does not fit; exit code 2, one sentence, and what was stored before is intact."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(disk)], capture_output=True).returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    try:
+        write(disk / "kept.txt", "stored before")
+        text = SPEC.replace("iterations = 2500", "iterations = 30000\nrecord_every = 10")
+        command = [sys.executable, "-c", "from offspan.cli import main; main()", "run", str(write(tmp_path / "big.toml", text))]
+        done = subprocess.run([*command, "--folder", str(disk / "runs")], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert (disk / "kept.txt").read_text() == "stored before"
+        assert not list((disk / "runs" / "big").glob(".*")), "half a file was left behind"
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
