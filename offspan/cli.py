@@ -67,8 +67,7 @@ def list_all(folder: Root = RUNS) -> None:
     console.print(presets)
     runs = Table("run", "state", "seconds", title=f"\nRuns in {folder}: offspan show NAME", box=None, title_justify="left")
     for run in find_runs(folder):
-        state = "complete" if run.is_complete() else f"{run.share_done():.0%} done"
-        runs.add_row(run.path.name, state, str(run.provenance().get("seconds", "")))
+        runs.add_row(run.path.name, run.state(), str(run.provenance().get("seconds", "")))
     console.print(runs if runs.row_count else f"\nNo runs in {folder} yet.")
 
 
@@ -126,11 +125,16 @@ def _run_and_report(spec, folder: Path) -> None:
     console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 
+def _cores() -> int:
+    """The cores that this process may use, which in a container can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def main() -> None:
     """A person's mistake is one sentence on stderr and exit code 2."""
     jax.config.update("jax_enable_x64", True)
     with suppress(RuntimeError):  # a backend that is already running keeps its devices
-        jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+        jax.config.update("jax_num_cpu_devices", _cores())
     try:
         app()
     except (ValueError, OSError) as error:

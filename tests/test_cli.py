@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
+from offspan.experiments.store import RunFolder
 
 SPEC = """
 systems = ["identity", "shift", "gaussian"]
@@ -59,17 +60,21 @@ def test_quick_presets_say_so(tmp_path):
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
-    (tmp_path / "long.toml").write_text(SPEC.replace("3000", "400000"))
+    (tmp_path / "long.toml").write_text(SPEC.replace("3000", "4000000"))
     process = subprocess.Popen(command("run", "long.toml"), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (tmp_path / "runs" / "long" / "spec.toml").exists():
+    folder = RunFolder(tmp_path / "runs" / "long")
+    while process.poll() is None and not folder.checkpoints.exists():
         time.sleep(0.05)
-    time.sleep(8)  # compiled, and some chunks in
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "what was done of long is kept, and the same command goes on from there" in errors
     assert "Traceback" not in errors
-    assert "% done" in offspan_command("list", cwd=tmp_path).stdout
+    share = folder.share_done()
+    assert 0 < share < 1
+    assert f"{share:.0%} done" in offspan_command("list", cwd=tmp_path).stdout
+    (folder.checkpoints / "part-0.npz").write_bytes(b"cut short")
+    assert "cannot be read" in offspan_command("list", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(

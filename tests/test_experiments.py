@@ -184,6 +184,25 @@ MISTAKES = {
         SPEC.replace('"gaussian"', '"mine"') + "[matrices.mine]\nA = [[1,0,0],[0,1,0],[0,0,1]]\nC = [[1]]\n",
         "there is no key 'matrices.mine.C'",
     ),
+    "an infinite learning rate": (SPEC.replace("0.01", "inf"), "`learning_rate.0`: Input should be a finite number (given: inf)."),
+    "a seed beyond all bounds": (SPEC.replace("[7, 8]", "[99999999999999999999]"), "`seeds.0`: Input should be less than 4294967296"),
+    "no seeds": (SPEC.replace("[7, 8]", "[]"), "`seeds`: List should have at least 1 item"),
+    "no seen": (SPEC.replace("seen = [1, 2]", "seen = []"), "`seen`: List should have at least 1 item"),
+    "iterations that are a truth value": (SPEC.replace("2500", "true"), "`iterations`: Input should be a valid integer (given: True)."),
+    "iterations beyond all bounds": (SPEC.replace("2500", "10000000000000"), "`iterations`: Input should be less than 10000000000"),
+    "records too far apart": (SPEC + "record_every = 5000", "`record_every`: Input should be less than or equal to 1000"),
+    "NaN in a state": (
+        SPEC.replace("seen = [1, 2]", "seen_states = [[nan, 0.0, 0.0]]"),
+        "`seen_states.0.0`: Input should be a finite number",
+    ),
+    "matrices with the name of a family": (
+        SPEC + "[matrices.gaussian]\nA = [[1,0,0],[0,1,0],[0,0,1]]\n",
+        "[matrices.gaussian] has the name of a family of systems; give it another.",
+    ),
+    "systems with different controls": (
+        SPEC.replace('"gaussian"', '"mine"') + "[matrices.mine]\nA = [[1,0,0],[0,1,0],[0,0,1]]\nB = [[1],[0],[0]]\n",
+        "the systems have different numbers of controls; give each its own spec.",
+    ),
     "a file that is not there": (SPEC.replace('"gaussian"', '"mine"') + '[matrices.mine]\nfile = "mine.npz"\n', "there is no file"),
 }
 
@@ -208,6 +227,16 @@ def test_a_folder_of_another_spec_is_refused_with_the_difference(spec, tmp_path)
     with pytest.raises(ValueError, match=r"holds a run of another spec \(`iterations` is 2500 there and 100 here\)"):
         run(spec.model_copy(update={"iterations": 100}), tmp_path, ignore)
     assert (tmp_path / "small" / "result.nc").read_bytes() == stored
+
+
+def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):
+    """After a first attempt that failed before any work was done, the corrected spec may have the folder; half-written files are swept up."""
+    (tmp_path / "small").mkdir()
+    write(tmp_path / "small" / "spec.toml", SPEC.replace("2500", "9"))
+    write(tmp_path / "small" / ".123.result.nc", "half")
+    run(spec, tmp_path, ignore)
+    assert RunFolder(tmp_path / "small").spec().digest() == spec.digest()
+    assert not list((tmp_path / "small").glob(".*"))
 
 
 def test_a_foreign_folder_is_left_alone(spec, tmp_path):
@@ -243,22 +272,27 @@ def test_a_checkpoint_cut_short_is_told_and_not_lost(spec, tmp_path):
 
 
 def test_a_full_disk_is_one_sentence_and_the_checkpoint_stays(spec, tmp_path, monkeypatch):
-    """A write that fails for want of space: the run can go on from its checkpoints once there is some."""
+    """A write of the result that fails halfway for want of space: the run can go on from its checkpoints once there is some."""
+    write_bytes = Path.write_bytes
 
     def full(self, content):
-        raise OSError(28, "No space left on device", str(self))
+        if "result" in self.name:
+            write_bytes(self, content[: len(content) // 2])
+            raise OSError(28, "No space left on device", str(self))
+        return write_bytes(self, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "save_result", lambda self, result: full(self.result_file, b""))
+        patch.setattr(Path, "write_bytes", full)
         with pytest.raises(OSError, match="No space left on device"):
             run(spec, tmp_path, ignore)
+    assert {path.name for path in (tmp_path / "small").iterdir()} == {"spec.toml", "provenance.json", "checkpoint"}
     assert RunFolder(tmp_path / "small").share_done() == 1.0
     assert run(spec, tmp_path, ignore).identical(run(spec, tmp_path / "whole", ignore))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_disk_that_is_really_full(tmp_path):
-    """A file system of 100 kB: the result does not fit; exit code 2, one sentence, and what was stored before is intact."""
+    """A file system of 100 kB, which no checkpoint fits: exit code 2, one sentence, and what was stored before is intact."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(disk)], capture_output=True).returncode != 0:

@@ -110,6 +110,23 @@ def test_a_diverging_run_ends_as_alone_and_leaves_the_others_bits_unchanged(dim)
     assert np.isfinite(diverged.cost[1, diverged.recorded < failed]).all()
 
 
+@pytest.mark.parametrize(("rate", "iterations", "every"), [(5.5, 180, 100), (1.215, 3_000, 1_000), (100.0, 90, 7)])
+def test_a_cost_that_overflows_before_its_controller_has_diverged(rate, iterations, every):
+    """At a horizon of 1, J is the square of what K is: it is +∞ long before K is, and the run ends there, as it does alone."""
+    problem, seen = offspan.identity(2, horizon=1), offspan.basis(2, 1)
+    batch = offspan.train_lqr_batch([problem], [seen], learning_rate=rate, iterations=iterations, record_every=every)
+    assert batch.status[0] == "diverged"
+    assert_equals_single_runs(batch, [problem], [seen], [rate], iterations)
+
+
+def test_mixed_precision_is_the_wider_one():
+    narrow = jax.tree.map(lambda a: a.astype(np.float32), offspan.shift(3, horizon=3))
+    batch = offspan.train_lqr_batch(
+        [narrow, offspan.shift(3, horizon=3)], [np.eye(3, dtype=np.float32)[:1], np.eye(3)[:2]], learning_rate=0.01, iterations=20
+    )
+    assert batch.K.dtype == np.float64
+
+
 @pytest.mark.parametrize("stop_after", [1, 2])
 def test_a_resumed_batch_gives_the_same_bits(stop_after):
     problems, x0s, rates, K0 = mixed_batch()
@@ -120,15 +137,16 @@ def test_a_resumed_batch_gives_the_same_bits(stop_after):
     seen = []
 
     def interrupt(batch):
-        copy = batch._replace(**{name: value.copy() for name, value in batch._asdict().items() if isinstance(value, np.ndarray)})
-        seen.append(copy)
+        seen.append(batch)
         if len(seen) == stop_after:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         offspan.train_lqr_batch(problems, x0s, on_chunk=interrupt, **settings)
     assert seen[-1].done == 1000 * stop_after
+    before = seen[-1].cost.copy()
     again = offspan.train_lqr_batch(problems, x0s, resume=seen[-1], **settings)
+    np.testing.assert_array_equal(seen[-1].cost, before, err_msg="resuming changed the batch that it was given")
     for name, value in whole._asdict().items():
         np.testing.assert_array_equal(getattr(again, name), value, err_msg=name)
 

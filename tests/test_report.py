@@ -97,6 +97,25 @@ def test_every_figure_bears_diverged_runs(diverged):
     assert written == (["diverged"] * 4 if diverged >= 2 else [])
 
 
+def test_a_measure_that_is_not_defined_is_not_called_diverged():
+    """B not square, R ≠ 0 or nothing unseen: NaN, in one bar or in all of them."""
+    data = result()
+    for seen in ([3], [1, 3]):
+        some = data.copy(deep=True)
+        for measure in MEASURES:
+            some[measure].loc[{"seen": seen}] = np.nan
+        for draw in (measure_bars, measure_curves, horizon_curves):
+            draw(some).draw_without_rendering()
+        words = [text.get_text() for ax in measure_bars(some).axes for text in ax.texts]
+        assert words == ["not defined"] * (6 * len(seen))
+
+
+def test_tall_bars_are_not_cut_off():
+    data = result()
+    data["normalized_cost"].loc[{"system": "identity"}] = 500.0
+    assert all(ax.get_ylim()[1] > 500 for ax in measure_bars(data).axes)
+
+
 def test_a_comparison_shows_both_horizons_and_other_systems_beside_each_other():
     both = measure_bars(result(horizons=(8,)), beside=result(horizons=(5,)))
     labels = [text.get_text() for text in both.legends[0].get_texts()]
@@ -108,6 +127,8 @@ def test_a_comparison_shows_both_horizons_and_other_systems_beside_each_other():
 def test_which_figures_a_result_has():
     assert set(figures(result())) == {"measures", "curves"}
     assert set(figures(result(horizons=(3, 5, 8), rates=(1e-3, 1e-4)))) == {"horizons"}
+    rates = measure_bars(result(rates=(1e-3, 1e-4), systems=("shift",)))
+    assert [text.get_text() for text in rates.legends[0].get_texts()] == ["shift, η = 0.001", "shift, η = 0.0001"]
     quick = result().assign_attrs(quick=1)
     for figure, data in figures(quick).values():
         assert "QUICK LOOK" in figure.get_suptitle()

@@ -26,6 +26,7 @@ def run(spec: LQRSpec, root: Path, progress: Callable[[float], Any], checkpoint_
     folder = RunFolder(root / spec.name)
     folder.claim(spec)
     if folder.is_complete():
+        folder.drop_checkpoints()
         return folder.load_result()
     weights = [dim**2 * horizon for dim, horizon in shapes(spec)]  # what an iteration costs
     batches, seconds = [], 0.0
@@ -52,6 +53,8 @@ def _train(
     dim, horizon = shapes(spec)[part]
     tasks, _ = distinct_tasks(spec)
     latest, spent = folder.load_checkpoint(spec, part)
+    if latest is not None and latest.done == spec.iterations:
+        return latest, spent
     started = saved = time.monotonic()
 
     def save() -> None:

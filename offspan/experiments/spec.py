@@ -7,7 +7,7 @@ import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
@@ -23,8 +23,11 @@ FAMILIES: dict[str, Callable[..., LQR]] = {
 }
 RANDOM = {"gaussian", "gaussian-abq"}
 
-Positive = pydantic.PositiveInt
-Matrix = list[list[float]]
+Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
+Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
+Rate = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
+Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+Matrix = Annotated[list[list[Number]], pydantic.Field(min_length=1)]
 
 
 class _Strict(pydantic.BaseModel):
@@ -49,12 +52,12 @@ class LQRSpec(_Strict):
     systems: list[str] = pydantic.Field(min_length=1)
     dim: list[Positive] = pydantic.Field(min_length=1)
     horizon: list[Positive] = pydantic.Field(min_length=1)
-    seen: list[Positive] | None = None
+    seen: Annotated[list[Positive], pydantic.Field(min_length=1)] | None = None
     seen_states: Matrix | None = None
-    seeds: list[pydantic.NonNegativeInt] = [0]
-    learning_rate: list[pydantic.PositiveFloat] = pydantic.Field(min_length=1)
+    seeds: list[Seed] = pydantic.Field([0], min_length=1)
+    learning_rate: list[Rate] = pydantic.Field(min_length=1)
     iterations: Positive
-    record_every: Positive = 100
+    record_every: Positive = pydantic.Field(100, le=1000)
     precision: Literal["float32", "float64"] = "float64"
     compare_with: str | None = None
     quick_iterations: Positive | None = None
@@ -74,6 +77,8 @@ class LQRSpec(_Strict):
             if system not in FAMILIES and system not in self.matrices:
                 known = [*FAMILIES, *self.matrices]
                 raise ValueError(f"system {system!r} is unknown{nearest(system, known)}; there are {', '.join(known)}")
+        if taken := set(self.matrices) & set(FAMILIES):
+            raise ValueError(f"[matrices.{min(taken)}] has the name of a family of systems; give it another")
         if unused := set(self.matrices) - set(self.systems):
             raise ValueError(f"[matrices.{min(unused)}] is not named in `systems`")
         if (self.seen is None) == (self.seen_states is None):
@@ -85,7 +90,10 @@ class LQRSpec(_Strict):
         for name, own in self.matrices.items():
             if [len(own.A)] != self.dim:
                 raise ValueError(f"[matrices.{name}] has {len(own.A)} states, but `dim` is {self.dim}")
-            self.problem(name, 0, len(own.A), self.horizon[0])  # LQR says what is wrong with a matrix
+        # LQR says what is wrong with a matrix.
+        controls = {self.problem(system, 0, self.dim[0], self.horizon[0]).control_dim for system in self.matrices}
+        if len(controls | ({self.dim[0]} if set(self.systems) - set(self.matrices) else set())) > 1:
+            raise ValueError("the systems have different numbers of controls; give each its own spec")
         return self
 
     def problem(self, system: str, seed: int, dim: int, horizon: int) -> LQR:

@@ -9,6 +9,7 @@ import json
 import platform
 import subprocess
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ class RunFolder:
 
     def claim(self, spec: LQRSpec) -> None:
         """Makes the folder for this spec, or finds that it is this spec's already; a folder of anything else is refused."""
-        if self.spec_file.exists():
+        for leftover in self.path.glob(".[0-9]*.*") if self.path.is_dir() else ():
+            leftover.unlink(missing_ok=True)  # half a file of a process that was killed
+        if self.spec_file.exists() and (self.is_complete() or self.checkpoints.exists()):
             stored = self.spec()
             if stored.digest() != spec.digest():
                 raise ValueError(
@@ -41,7 +44,7 @@ class RunFolder:
                     "or move that folder away."
                 )
             return
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and (not self.path.is_dir() or any(path != self.spec_file for path in self.path.iterdir())):
             raise ValueError(f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away.")
         self.path.mkdir(parents=True, exist_ok=True)
         content = tomli_w.dumps(spec.model_dump(exclude_none=True)).encode()
@@ -56,8 +59,18 @@ class RunFolder:
     def share_done(self) -> float:
         """How far a run that is not complete has come, from 0 to 1, by its checkpoints."""
         spec = self.spec()
-        parts = [self.load_checkpoint(spec, part) for part in range(len(spec.dim) * len(spec.horizon))]
-        return sum(batch.done / spec.iterations for batch, _ in parts if batch is not None) / len(parts)
+        done = 0
+        for path in self.checkpoints.glob("part-*.npz"):
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                done += int(stored["done"])
+        return done / (spec.iterations * len(spec.dim) * len(spec.horizon))
+
+    def state(self) -> str:
+        """In words, whatever is there."""
+        try:
+            return "complete" if self.is_complete() else f"{self.share_done():.0%} done"
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return "cannot be read"
 
     def save_checkpoint(self, spec: LQRSpec, part: int, batch: LQRBatch, seconds: float) -> None:
         arrays = {**batch._asdict(), "digest": np.array(spec.digest()), "seconds": np.array(seconds)}
@@ -86,8 +99,8 @@ class RunFolder:
 
     def drop_checkpoints(self) -> None:
         for path in self.checkpoints.glob("*.npz"):
-            path.unlink()
-        if self.checkpoints.exists():
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # not there, or somebody put something of their own into it
             self.checkpoints.rmdir()
 
     def save_result(self, result: xr.Dataset) -> None:

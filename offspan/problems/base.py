@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from offspan.checks import Bounds, as_bounds, as_count, as_rate
@@ -77,7 +78,7 @@ class FunctionProblem(Problem):
             if not callable(function):
                 raise ValueError(f"{where}: `{name}` is {function!r}, but must be a function of one state and one control.")
         self.step_function, self.cost_function = _as_pytree(step), _as_pytree(stage_cost)
-        x, u = (jax.ShapeDtypeStruct((size,), float) for size in (self.state_dim, self.control_dim))
+        x, u = (jax.ShapeDtypeStruct((size,), jnp.result_type(float)) for size in (self.state_dim, self.control_dim))
         for name, method, expected in (("step", self.step_function, x.shape), ("stage_cost", self.cost_function, ())):
             returned = jax.eval_shape(method, x, u)
             if getattr(returned, "shape", None) != expected:

@@ -28,7 +28,7 @@ POINTS = 200  # on a curve against iterations: more cannot be told apart
 
 def figures(result: xr.Dataset, beside: xr.Dataset | None = None) -> dict[str, tuple[Figure, pd.DataFrame]]:
     """Each figure of a result by its name, with the data behind it; `beside` is a result to be compared with."""
-    if result.sizes["horizon"] > 2 or result.sizes["learning_rate"] > 1:
+    if result.sizes["horizon"] > 2:
         drawn = {"horizons": (horizon_curves(result), as_frame(summary(result)))}
     else:
         rows = summary(result) if beside is None else summary(beside) + summary(result)
@@ -41,68 +41,67 @@ def figures(result: xr.Dataset, beside: xr.Dataset | None = None) -> dict[str, t
 def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure:
     """Both normalised measures against the number of seen states: medians over seeds, whiskers at the quartiles.
 
-    The form of [R24, fig:lqr_experiments_main]. A median of +∞ (half of the runs diverged) has no bar, and says so.
+    The form of [R24, fig:lqr_experiments_main]. A median of +∞ (half of the runs diverged) or that is not defined has no bar, and says so.
     """
     rows = summary(result) if beside is None else summary(beside) + summary(result)
-    bars = sorted({_bar(row) for row in rows}, key=lambda bar: [_bar(row) for row in rows].index(bar))
-    bars.sort(key=lambda bar: list(dict.fromkeys(row.system for row in rows)).index(bar[0]))
-    counts = sorted({row.seen for row in rows})
-    several = {name: len({bar[i] for bar in bars}) > 1 for i, name in ((1, "D"), (2, "H"))}
+    systems, counts = list(dict.fromkeys(row.system for row in rows)), sorted({row.seen for row in rows})
+    bars = sorted(dict.fromkeys(_bar(row) for row in rows), key=lambda bar: systems.index(bar[0]))
+    letters = ("D", "H", "η")
+    several = [letter for i, letter in enumerate(letters, start=1) if len({bar[i] for bar in bars}) > 1]
+    colours = _colours(systems)
+    width = 0.8 / len(bars)
     figure = Figure(figsize=(9.5, 3.9), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    width = 0.8 / len(bars)
-    colours = _colours([bar[0] for bar in bars])
+    top = 1.08 * max([1.0, *(q for row in rows for measure in MEASURES for q in getattr(row, measure) if np.isfinite(q))])
     for ax, measure in zip(axes, MEASURES, strict=True):
         for i, bar in enumerate(bars):
-            system, dim, horizon = bar
+            system = bar[0]
             values = {row.seen: getattr(row, measure) for row in rows if _bar(row) == bar}
-            label = LABELS.get(system, system)
-            label += "".join(f", {letter} = {value}" for letter, value in (("D", dim), ("H", horizon)) if several[letter])
-            places = np.array([counts.index(count) for count in values]) + (i - (len(bars) - 1) / 2) * width
-            second = several["H"] and horizon == max(bar[2] for bar in bars)
+            same_system = [other for other in bars if other[0] == system]
             _draw_bars(
                 ax,
-                places,
+                np.array([counts.index(count) for count in values]) + (i - (len(bars) - 1) / 2) * width,
                 np.array(list(values.values())),
+                top,
                 width=width * 0.92,
-                label=label,
+                label=", ".join([LABELS.get(system, system), *(f"{x} = {bar[1 + letters.index(x)]:g}" for x in several)]),
                 color=colours[system],
-                alpha=0.55 if several["H"] and not second else 1.0,
+                alpha=(1 + same_system.index(bar)) / len(same_system),
                 hatch=HATCHES.get(system, "\\\\"),
             )
         ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
-        ax.set_ylim(bottom=0.0)
+        ax.set_ylim(0.0, top)
         ax.set_xticks(range(len(counts)), [str(count) for count in counts])
         ax.set_xlabel("initial states seen in training")
         ax.set_title(TITLES[measure], fontsize=10)
         ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel(SCALE)
-    figure.suptitle(caption(result, said_elsewhere=[letter for letter in several if several[letter]]), fontsize=9)
+    figure.suptitle(caption(result, said_elsewhere=several), fontsize=9)
     columns = len(bars) if len(bars) <= 4 else -(-len(bars) // 2)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
     return figure
 
 
-def _bar(row: Row) -> tuple[str, int, int]:
-    return row.system, row.dim, row.horizon
+def _bar(row: Row) -> tuple[str, int, int, float]:
+    return row.system, row.dim, row.horizon, row.learning_rate
 
 
-def _draw_bars(ax: Axes, places: np.ndarray, values: np.ndarray, **look: Any) -> None:
-    """Bars at the medians with whiskers at the quartiles; a whisker to +∞ leaves the picture, a median of +∞ is written."""
-    low, median, high = values.T
-    finite = np.isfinite(median)
+def _draw_bars(ax: Axes, places: np.ndarray, values: np.ndarray, top: float, **look: Any) -> None:
+    """Bars at the medians with whiskers at the quartiles, up to the top for +∞; where there is no median, a word."""
+    low, median, high = np.where(np.isposinf(values), top, values).T
+    drawn = np.isfinite(values[:, 1])
     ax.bar(
-        places[finite],
-        median[finite],
+        places[drawn],
+        median[drawn],
         edgecolor="white",
         linewidth=0,
-        yerr=[median[finite] - low[finite], np.where(np.isfinite(high[finite]), high[finite], 1e9) - median[finite]],
+        yerr=[(median - low)[drawn], (high - median)[drawn]],
         error_kw={"capsize": 3, "elinewidth": 1},
         **look,
     )
-    ax.set_ylim(top=max([1.08, ax.get_ylim()[1] if ax.get_ylim()[1] < 100 else 0.0, *(1.05 * high[np.isfinite(high)])]))
-    for place in places[~finite]:
-        ax.text(place, 0.02, "diverged", rotation=90, ha="center", va="bottom", fontsize=8, color=look["color"])
+    for place, value in zip(places[~drawn], values[~drawn, 1], strict=True):
+        word = "diverged" if np.isinf(value) else "not defined"
+        ax.text(place, 0.02, word, rotation=90, ha="center", va="bottom", fontsize=8, color=look["color"])
 
 
 def measure_curves(result: xr.Dataset) -> Figure:
@@ -119,11 +118,12 @@ def measure_curves(result: xr.Dataset) -> Figure:
                 ax.plot(line.iteration, line["median"], color=colours[system], linestyle=style, label=LABELS.get(system, system))
                 ax.fill_between(line.iteration, line.low, line.high, color=colours[system], alpha=0.2, linewidth=0)
             ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
+            ax.set_xlim(max(data.iteration.min(), 1), data.iteration.max() + 1)
             ax.set_xscale("log")
             ax.spines[["top", "right"]].set_visible(False)
         row[0].set_ylabel(f"{measure.removeprefix('normalized_')} measure")
         finite = data[(data.measure == measure) & np.isfinite(data["median"])]
-        row[0].set_ylim(0.0, 1.1 * max(finite["median"].max(), 1.0))
+        row[0].set_ylim(0.0, 1.1 * max([1.0, *finite["median"]]))
     for ax, count in zip(axes[0], counts, strict=True):
         ax.set_title(f"{count} seen", fontsize=10)
     for ax in axes[1]:
@@ -155,24 +155,22 @@ def horizon_curves(result: xr.Dataset) -> Figure:
 
     What the caption of [R24, fig:lqr_experiments_h8] says of training well past H = 8.
     """
-    rows = [row for row in summary(result) if row.seen == result.seen.values[0]]
+    rows = summary(result)
     figure = Figure(figsize=(11.5, 3.9), layout="constrained")
     axes = figure.subplots(1, 3)
-    colours = _colours(list(result.system.values))
-    markers = dict(zip(result.learning_rate.values, cycle("os^Dv"), strict=False))
-    for system in result.system.values:
-        for rate in result.learning_rate.values:
-            line = [row for row in rows if row.system == system and row.learning_rate == rate]
-            horizons = [row.horizon for row in line]
-            look = {
-                "color": colours[system],
-                "marker": markers[rate],
-                "markersize": 4,
-                "label": f"{LABELS.get(system, system)}, η = {rate:g}",
-            }
-            axes[0].plot(horizons, [row.diverged / row.runs for row in line], **look)
-            for ax, measure in zip(axes[1:], MEASURES, strict=True):
-                ax.plot(horizons, [getattr(row, measure).median for row in line], **look)
+    colours = _colours([row.system for row in rows])
+    lines = dict.fromkeys((row.system, row.learning_rate, row.dim, row.seen) for row in rows)
+    markers = dict(zip(dict.fromkeys(line[1:] for line in lines), cycle("os^DvPX*"), strict=False))
+    several = [letter for i, letter in enumerate(("η", "D", "seen"), start=1) if len({line[i] for line in lines}) > 1]
+    for line in lines:
+        points = [row for row in rows if (row.system, row.learning_rate, row.dim, row.seen) == line]
+        horizons = [row.horizon for row in points]
+        values: dict[str, float] = dict(zip(("η", "D", "seen"), line[1:], strict=True))
+        label = ", ".join([LABELS.get(line[0], line[0]), *(f"{letter} = {values[letter]:g}" for letter in several)])
+        look = {"color": colours[line[0]], "marker": markers[line[1:]], "markersize": 4, "label": label}
+        axes[0].plot(horizons, [row.diverged / row.runs for row in points], **look)
+        for ax, measure in zip(axes[1:], MEASURES, strict=True):
+            ax.plot(horizons, [getattr(row, measure).median for row in points], **look)
     for ax, title in zip(axes, ("share of runs that diverged", *(TITLES[measure] for measure in MEASURES)), strict=True):
         ax.set_title(title, fontsize=9)
         ax.set_xlabel("horizon H")
@@ -189,7 +187,7 @@ def caption(result: xr.Dataset, said_elsewhere: Collection[str] = ()) -> str:
     """The settings that all of a figure shares."""
     fixed = [
         f"{letter} = {result[name].values[0]:g}"
-        for letter, name in (("D", "dim"), ("H", "horizon"), ("η", "learning_rate"))
+        for letter, name in (("D", "dim"), ("H", "horizon"), ("η", "learning_rate"), ("seen", "seen"))
         if result.sizes[name] == 1 and letter not in said_elsewhere
     ]
     iterations = f"{result.attrs['iterations']:,} iterations"

@@ -6,8 +6,9 @@ Runs do not touch each other's numbers. A run that diverges is found at the end 
 program, which says when it diverged and what its last finite controller was; so a batch and single runs agree on that, too.
 """
 
-import os
+import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -69,7 +70,8 @@ def train_lqr_batch(
     """K_r ← K_r − η_r ∇J_r(K_r; S_r) for every run r at once; each has its own problem, seen states, learning rate and start.
 
     All problems have one n, m and H; the seen sets may differ in size. `on_chunk` sees the batch after each chunk of iterations, and
-    `resume` takes up such a batch again, to the same bits. `memory_limit` is in bytes, by default what the machine has free.
+    `resume` takes up such a batch again, to the same bits; later chunks fill the same record arrays, so copy what you keep longer.
+    `memory_limit` is in bytes, by default what the machine has free.
     """
     where = "train_lqr_batch"
     problems, x0s = list(problems), list(x0s)
@@ -82,30 +84,32 @@ def train_lqr_batch(
     x0s = [np.asarray(as_states(where, f"x0s[{r}]", x, n)) for r, x in enumerate(x0s)]
     iterations = as_count(where, "iterations", iterations, least=0)
     record_every = as_count(where, "record_every", record_every, least=1)
+    if record_every > CHUNK:
+        raise ValueError(f"{where}: `record_every` is {record_every}, but can be {CHUNK} at most, the iterations of one compiled chunk.")
     rates = np.broadcast_to(np.asarray(learning_rate, float), (runs,)) if np.ndim(learning_rate) == 0 else np.asarray(learning_rate, float)
     if rates.shape != (runs,) or not (np.all(np.isfinite(rates)) and np.all(rates > 0)):
-        raise ValueError(f"{where}: `learning_rate` must be one positive, finite number, or one for each of the {runs} runs.")
+        raise ValueError(f"{where}: `learning_rate` is {learning_rate!r}, but must be one positive, finite number, or one for each run.")
+    _check_memory(where, runs, n, m, -(-iterations // record_every) + 1, memory_limit)
     recorded = np.unique(np.append(np.arange(0, iterations, record_every), iterations))
-    _check_memory(where, runs, n, m, len(recorded), memory_limit)
 
-    groups = [_Group(problems, x0s, rates, np.array(members)) for members in _by_size(x0s)]
-    batch = resume
-    if batch is None:
-        dtype = groups[0].dtype
+    dtype = np.result_type(*(p.A.dtype for p in problems), *x0s)
+    groups = [_Group(problems, x0s, rates, np.array(members), dtype) for members in _by_size(x0s)]
+    if resume is None:
         start = np.zeros((runs, m, n)) if K0 is None else np.asarray(as_floats(where, "K0", K0, shape=(runs, m, n), meaning="one K a run"))
         empty = np.full((runs, len(recorded)), np.nan, dtype)
         batch = LQRBatch(
             start.astype(dtype), np.full(runs, Status.finished), np.zeros(runs, int), 0, recorded, empty, empty.copy(), empty.copy()
         )
-    elif batch.K.shape != (runs, m, n) or not np.array_equal(batch.recorded, recorded):
-        raise ValueError(f"{where}: `resume` belongs to another batch (K {batch.K.shape}, {len(batch.recorded)} records).")
-    intervals = max(CHUNK // record_every, 1)
+    elif resume.K.shape != (runs, m, n) or not np.array_equal(resume.recorded, recorded):
+        raise ValueError(f"{where}: `resume` belongs to another batch (K {resume.K.shape}, {len(resume.recorded)} records).")
+    else:
+        batch = resume._replace(**{record: getattr(resume, record).copy() for record in RECORDS})
+    intervals = CHUNK // record_every
     while batch.done < iterations:
         batch = _advance(groups, batch, min(intervals * record_every, iterations - batch.done), intervals, record_every)
         if on_chunk is not None:
             on_chunk(batch)
-    _record_end(groups, batch, intervals, record_every)
-    return batch
+    return batch if iterations else _advance(groups, batch, 0, intervals, record_every)
 
 
 def _by_size(x0s: list[np.ndarray]) -> list[list[int]]:
@@ -144,12 +148,13 @@ class _Layout(NamedTuple):
 class _Group:
     """The runs whose seen sets have one size: on the host for what happens once, on the devices for what happens in every iteration."""
 
-    def __init__(self, problems: list[LQR], x0s: list[np.ndarray], rates: np.ndarray, members: np.ndarray):
+    def __init__(self, problems: list[LQR], x0s: list[np.ndarray], rates: np.ndarray, members: np.ndarray, dtype: np.dtype):
         self.members, self.problems = members, [problems[r] for r in members]
         stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *self.problems)
         self.x0s = np.stack([x0s[r] for r in members])
-        self.dtype = np.result_type(stacked.A, self.x0s)
-        self.x0s, self.rates = self.x0s.astype(self.dtype), rates[members].astype(self.dtype)
+        self.dtype = dtype
+        stacked = jax.tree.map(lambda M: M.astype(dtype), stacked)
+        self.x0s, self.rates = self.x0s.astype(dtype), rates[members].astype(dtype)
         n, m = stacked.state_dim, stacked.control_dim
         self.layout = _Layout.of(len(members), n, m, self.x0s.shape[1], stacked.horizon)
         put, eye = self.layout.put, np.eye(n)
@@ -165,7 +170,7 @@ class _Group:
         self.measured = tuple(put(np.asarray(values, self.dtype)) for values in (np.concatenate([self.x0s, states], axis=1), *baselines))
 
     def advance(self, K: np.ndarray, count: int, intervals: int, every: int) -> tuple[np.ndarray, list[np.ndarray]]:
-        """(K after `count` updates, records before every `every`-th of them) of the group's runs."""
+        """(K after `count` updates, records before every `every`-th of them and a last one of the K returned) of the group's runs."""
         wide = self.layout.in_lanes and self.layout.mesh.devices.flat[0].platform == "cpu"
         K_after, records = (_advance_wide if wide else _advance_plain)(
             self.layout, self.systems, self.measured, self.layout.put(K), count, intervals=intervals, every=every
@@ -190,13 +195,15 @@ def _advance_group(layout: _Layout, systems: Systems, measured, K, count, *, int
                 K_after = jax.vmap(lambda one, K: descend_by_products(one, K, layout.horizon, updates))(systems, K)
             return K_after, _records(layout, systems, measured, K)
 
-        return jax.lax.scan(interval, K, jnp.arange(intervals))
+        K, records = jax.lax.scan(interval, K, jnp.arange(intervals))
+        records = jax.tree.map(lambda record, last: jnp.concatenate([record, last[None]]), records, _records(layout, systems, measured, K))
+        return K, records
 
     def share(*arrays):
         """A device's share: block after block."""
         blocked = jax.tree.map(lambda a: a.reshape(layout.blocks, layout.block, *a.shape[1:]), arrays)
         K, records = jax.lax.map(lambda one: block(*one), blocked)
-        return K.reshape(-1, *K.shape[2:]), jax.tree.map(lambda a: jnp.swapaxes(a, 1, 2).reshape(-1, intervals), records)
+        return K.reshape(-1, *K.shape[2:]), jax.tree.map(lambda a: jnp.swapaxes(a, 1, 2).reshape(-1, intervals + 1), records)
 
     runs = Spec("runs")
     return jax.shard_map(share, mesh=layout.mesh, in_specs=(runs,) * 3, out_specs=runs, check_vma=False)(systems, measured, K)
@@ -236,14 +243,18 @@ def _advance(groups: list[_Group], batch: LQRBatch, count: int, intervals: int, 
     K, status, iterations = batch.K.copy(), batch.status.copy(), batch.iterations.copy()
     first = batch.done // every
     made = -(-count // every)
+    at_the_end = batch.recorded[-1] == batch.done + count
     for group in groups:
         members = group.members
         K_new, records = group.advance(K[members], count, intervals, every)
         alive = status[members] == Status.finished
-        values = [value[:, :made] for value in records]
-        suspect = alive & ~(np.isfinite(K_new).all(axis=(1, 2)) & np.isfinite(values[0]).all(axis=1))
-        for record, value in zip(RECORDS, values, strict=True):
-            getattr(batch, record)[members, first : first + made] = np.where(alive[:, None], value, np.nan)
+        # The cost overflows before the controller does.
+        suspect = alive & ~(np.isfinite(K_new).all(axis=(1, 2)) & np.isfinite(records[0]).all(axis=1))
+        for record, value in zip(RECORDS, records, strict=True):
+            kept = np.where(alive[:, None], value, np.nan)
+            getattr(batch, record)[members, first : first + made] = kept[:, :made]
+            if at_the_end:
+                getattr(batch, record)[members, -1] = kept[:, -1]
         K[members[alive & ~suspect]] = K_new[alive & ~suspect]
         iterations[members[alive]] += count
         ended = []
@@ -268,21 +279,21 @@ def _repeat(problem: LQR, x0s: np.ndarray, rate: float, K: np.ndarray, count: in
     return np.asarray(state.controller), int(state.iteration), int(state.status) == DIVERGED
 
 
-def _record_end(groups: list[_Group], batch: LQRBatch, intervals: int, every: int) -> None:
-    """The record of the final controllers: the first one of a chunk without updates, so that nothing more is compiled."""
-    for group in groups:
-        alive = batch.status[group.members] == Status.finished
-        _, records = group.advance(batch.K[group.members], 0, intervals, every)
-        for record, value in zip(RECORDS, records, strict=True):
-            getattr(batch, record)[group.members[alive], -1] = value[alive, 0]
-
-
 def _check_memory(where: str, runs: int, n: int, m: int, records: int, limit: float | None) -> None:
     """Records (twice, as one checkpoint is written while the next is made) and matrices on the host and on the devices."""
     needed = 8 * runs * (2 * len(RECORDS) * records + 12 * n * max(n, m))
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if limit is None else limit
+    free = _free_memory() if limit is None else limit
     if needed > free:
         raise ValueError(
             f"{where}: {runs:,} runs with {records:,} records each need about {needed / 2**30:.2f} GiB, but {free / 2**30:.2f} GiB are "
             "free; record less often (`record_every`), or split the batch."
         )
+
+
+def _free_memory() -> float:
+    """In bytes, where the system tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return math.inf

@@ -1,0 +1,122 @@
+"""How fast the LQR batch engine is: against the machine's own matrix products, and against a plain NumPy loop, all in one run.
+
+    python benchmarks/lqr.py [--quick]
+
+Floating-point operations are counted as 6·D²·|S|·H for one iteration of one run: forward, backward and the gradient's sum.
+"""
+
+import os
+import sys
+import time
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+
+import numpy as np  # noqa: E402
+
+import offspan  # noqa: E402
+
+RATE = 1e-12  # so small that no system of any size diverges; the operations are the same
+REPEATS = 2 if "--quick" in sys.argv else 5
+
+
+def seconds(function) -> float:
+    """The shortest of several calls, after one that compiles."""
+    function()
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def product_rate() -> float:
+    """GFLOP/s of a large float64 matrix product on all cores, by NumPy."""
+    M = np.random.default_rng(0).normal(size=(2000, 2000))
+    return 2 * 2000**3 / seconds(lambda: M @ M) / 1e9
+
+
+def numpy_loop(A: np.ndarray, x0s: np.ndarray, rate: float, horizon: int, iterations: int) -> np.ndarray:
+    """The same training of one run, as one would write it in NumPy (B = Q = I, R = 0)."""
+    K = np.zeros_like(A)
+    for _ in range(iterations):
+        M = A + K
+        states = [x0s.T]
+        for _ in range(horizon):
+            states.append(M @ states[-1])
+        costate = 2 * states[horizon]
+        gradient = costate @ states[horizon - 1].T
+        for h in range(horizon - 1, 0, -1):
+            costate = 2 * states[h] + M.T @ costate
+            gradient += costate @ states[h - 1].T
+        K = K - rate / len(x0s) * gradient
+    return K
+
+
+def loop_seconds(dim: int, horizon: int, count: int) -> float:
+    """One iteration of one run by the NumPy loop."""
+    A = np.asarray(offspan.gaussian(jax.random.key(0), dim, horizon=horizon).A)
+    return seconds(lambda: numpy_loop(A, np.eye(dim)[:count], RATE, horizon, 20)) / 20
+
+
+def batch(dim: int, horizon: int, counts: list[int], runs_each: int):
+    """`runs_each` Gaussian systems for each number of seen states, and the operations of one iteration of all of them."""
+    problems = [offspan.gaussian(jax.random.key(seed), dim, horizon=horizon) for _ in counts for seed in range(runs_each)]
+    x0s = [offspan.basis(dim, count) for count in counts for _ in range(runs_each)]
+    return problems, x0s, 6 * dim**2 * horizon * sum(counts) * runs_each
+
+
+def measure(dim: int, horizon: int, counts: list[int], runs_each: int, iterations: int) -> tuple[float, float, float]:
+    """(seconds of one iteration of all runs, GFLOP/s, seconds to compile); records every 100 iterations, set-up not counted."""
+    problems, x0s, operations = batch(dim, horizon, counts, runs_each)
+    marks: list[float] = []
+
+    def train(count: int) -> None:
+        marks.clear()
+        marks.append(time.perf_counter())
+        offspan.train_lqr_batch(problems, x0s, learning_rate=RATE, iterations=count, on_chunk=lambda _: marks.append(time.perf_counter()))
+
+    train(1000)
+    compiling = marks[-1] - marks[0]
+    best = np.inf
+    for _ in range(REPEATS):
+        train(1000 + iterations)
+        best = min(best, (marks[-1] - marks[1]) / iterations)
+    return best, operations / best / 1e9, compiling
+
+
+def main() -> None:
+    peak = product_rate()
+    print(f"{jax.device_count()} device(s), {jax.devices()[0].device_kind}; large float64 matrix product: {peak:.0f} GFLOP/s\n")
+    headings = "(D, H)", "runs", "µs/iteration", "iterations·runs/s", "GFLOP/s", "of peak", "× NumPy loop", "compile s"
+    print("".join(f"{heading:>19}" for heading in headings))
+    for dim, horizon, counts, runs_each, iterations in (
+        (5, 5, [1, 2, 3, 4], 60, 5_000),
+        (5, 8, [1, 2, 3, 4], 60, 3_000),
+        (40, 40, [1, 10, 20, 30], 12, 1_000),
+    ):
+        each, rate, compiling = measure(dim, horizon, counts, runs_each, iterations)
+        loops = [loop_seconds(dim, horizon, count) for count in counts]
+        ratio = sum(loops) * runs_each / each
+        runs = len(counts) * runs_each
+        cells = f"({dim}, {horizon})", runs, f"{1e6 * each:.1f}", f"{runs / each:,.0f}", f"{rate:.1f}", f"{rate / peak:.1%}", f"{ratio:.0f}"
+        print("".join(f"{cell:>19}" for cell in (*cells, f"{compiling:.1f}")))
+    print("\ngrowth, from a base of (5, 5), |S| = 2, 64 runs; the ratio in brackets is that of the operations")
+    base, _, _ = measure(5, 5, [2], 64, 3_000)
+    for name, dim, horizon, runs in (
+        ("4 × the runs", 5, 5, 256),
+        ("16 × the runs", 5, 5, 1024),
+        ("H = 10", 5, 10, 64),
+        ("H = 20", 5, 20, 64),
+        ("D = 8", 8, 5, 64),
+        ("D = 16", 16, 5, 64),
+    ):
+        each, _, _ = measure(dim, horizon, [2], runs, 1_000)
+        print(f"{name:>14}: {each / base:6.1f} × the time   ({dim**2 * horizon * runs / (25 * 5 * 64):.1f})")
+
+
+if __name__ == "__main__":
+    main()
