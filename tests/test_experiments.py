@@ -230,7 +230,7 @@ def test_a_folder_of_another_spec_is_refused_with_the_difference(spec, tmp_path)
 
 
 def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):
-    """After a first attempt that failed before any work was done, the corrected spec may have the folder; half-written files are swept up."""
+    """After an attempt that failed before any work was done, the corrected spec may have the folder; half-written files are swept up."""
     (tmp_path / "small").mkdir()
     write(tmp_path / "small" / "spec.toml", SPEC.replace("2500", "9"))
     write(tmp_path / "small" / ".123.result.nc", "half")

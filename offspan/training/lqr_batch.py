@@ -33,7 +33,6 @@ from offspan.training.lqr_kernels import (
 
 LANES = 32  # runs in a block of small systems: a few vectors of each number, and all of a block's numbers in the first cache
 SMALL = 8  # systems up to this dimension are written out in lanes
-LONG = 64  # … and up to this horizon: a longer one would make a program that takes minutes to compile
 GPU_WORKSPACE = 2**31  # bytes for the states and costates of the runs that a GPU trains side by side
 RECORDS = ("cost", "normalized_optimality", "normalized_cost")
 
@@ -130,7 +129,7 @@ class _Layout(NamedTuple):
     def of(cls, runs: int, n: int, m: int, s: int, horizon: int) -> "_Layout":
         """Blocks that fit the cache of a CPU, or that fill a GPU without filling its memory."""
         devices = jax.devices()
-        in_lanes = max(n, m) <= SMALL and horizon <= LONG
+        in_lanes = max(n, m) <= SMALL
         cache, memory = LANES if in_lanes else 1, max(GPU_WORKSPACE // (8 * 3 * horizon * s * n), 1)
         most = cache if devices[0].platform == "cpu" else memory
         share = -(-runs // len(devices))

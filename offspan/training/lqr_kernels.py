@@ -17,6 +17,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+WRITTEN_OUT = 5  # horizons up to this are written out step by step; longer ones are loops, or the compiler would compute states anew
+
 
 class Systems(NamedTuple):
     """Stacked problems and their seen states; None for a matrix that is the identity (B, Q) or zero (R) in all of them."""
@@ -33,7 +35,7 @@ def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, c
     """`count` updates with the runs as the last axis: each number of one run is a lane of the processor's vector of runs.
 
     Every product is a sum of elementwise products, written out, so that the compiler sees loops over runs and nothing else. It pays while
-    n is small: a program grows with n·H.
+    n is small.
     """
     A, B, Q, R, X0, learning_rate, K = map(_runs_last, (*systems, K))
     X0 = jnp.swapaxes(X0, 0, 1)  # (n, s, r)
@@ -49,17 +51,20 @@ def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, c
         def weighted(X):
             return 2 * (X if W is None else _product(W, X))
 
-        states = [X0]
-        for _ in range(horizon):
-            states.append(_product(M, states[-1]))
-        costates = weighted(states[horizon])
-        total = _outer_product(costates, states[horizon - 1])
-        for h in range(horizon - 1, 0, -1):
-            costates = weighted(states[h]) + _transposed_product(M, costates)
-            total += _outer_product(costates, states[h - 1])
+        def forwards(X, _):
+            return _product(M, X), X
+
+        def backwards(carry, X):
+            costates, total = carry
+            return (weighted(X) + _transposed_product(M, costates), total + _outer_product(costates, X)), None
+
+        X_H, states = jax.lax.scan(forwards, X0, length=horizon, unroll=horizon <= WRITTEN_OUT)  # X_0..X_{H−1}
+        start = weighted(X_H), jnp.zeros_like(A)
+        (_, total), _ = jax.lax.scan(backwards, start, states, reverse=True, unroll=horizon <= WRITTEN_OUT)
         gradient = total if B is None else _transposed_product(B, total)
         if R is not None:
-            gradient += 2 * _product(_product(R, K), _sum(_outer_product(X, X) for X in states))
+            visited, _ = jax.lax.scan(lambda total, X: (total + _outer_product(X, X), None), _outer_product(X_H, X_H), states)
+            gradient += 2 * _product(_product(R, K), visited)
         return K - rate * gradient
 
     return jnp.moveaxis(jax.lax.fori_loop(0, count, update, K), -1, 0)
@@ -71,11 +76,8 @@ def stage_costs_in_lanes(systems: Systems, K: Float[Array, "r m n"], X: Float[Ar
     X = jnp.swapaxes(X, 0, 1)
     M = A + (K if B is None else _product(B, K))
     W = _weight_in_lanes(Q, R, K)
-    costs = []
-    for h in range(horizon + 1):
-        costs.append(jnp.sum(X * (X if W is None else _product(W, X)), axis=0))
-        X = _product(M, X) if h < horizon else X
-    return jnp.moveaxis(jnp.stack(costs), -1, 0)
+    _, costs = jax.lax.scan(lambda X, _: (_product(M, X), jnp.sum(X * (X if W is None else _product(W, X)), axis=0)), X, length=horizon + 1)
+    return jnp.moveaxis(costs, -1, 0)
 
 
 def _weight_in_lanes(Q, R, K):
