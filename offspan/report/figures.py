@@ -71,6 +71,7 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
             )
         ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
         ax.set_ylim(0.0, top)
+        ax.set_xlim(-0.5, len(counts) - 0.5)
         ax.set_xticks(range(len(counts)), [str(count) for count in counts])
         ax.set_xlabel("initial states seen in training")
         ax.set_title(TITLES[measure], fontsize=10)
@@ -91,11 +92,11 @@ def _draw_bars(ax: Axes, places: np.ndarray, values: np.ndarray, top: float, **l
     low, median, high = np.where(np.isposinf(values), top, values).T
     drawn = np.isfinite(values[:, 1])
     ax.bar(
-        places[drawn],
-        median[drawn],
+        places,
+        np.where(drawn, median, 0.0),
         edgecolor="white",
         linewidth=0,
-        yerr=[(median - low)[drawn], (high - median)[drawn]],
+        yerr=np.where(drawn, [median - low, high - median], np.nan),
         error_kw={"capsize": 3, "elinewidth": 1},
         **look,
     )
