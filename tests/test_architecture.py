@@ -25,6 +25,7 @@ LAYERS = [
     "training.policy_gradient",
     "training.lqr",
     "training.lqr_kernels",
+    "training.lqr_group",
     "training.lqr_batch",
     "training",
     "experiments.spec",

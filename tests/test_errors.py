@@ -230,6 +230,36 @@ MISTAKES = {
         lambda: offspan.extrapolation(LQR2, offspan.Linear(ZERO), np.ones(2), minimal_cost=0.0, baseline_cost=1.0),
         "extrapolation: `unseen` has shape (2,), but needs shape (s, 2)",
     ),
+    "a batch with a seen set too few": (
+        lambda: offspan.train_lqr_batch([LQR2, LQR2], [E1], learning_rate=0.1, iterations=1),
+        "train_lqr_batch: there are 2 problems and 1 seen sets; pass one seen set for each problem.",
+    ),
+    "a batch of several shapes": (
+        lambda: offspan.train_lqr_batch([LQR2, offspan.LQR(EYE, horizon=4)], [E1, E1], learning_rate=0.1, iterations=1),
+        "train_lqr_batch: the problems have several shapes (n, m, H), [(2, 2, 3), (2, 2, 4)]; train each shape in a batch of its own.",
+    ),
+    "a batch with a bad learning rate": (
+        lambda: offspan.train_lqr_batch([LQR2], [E1], learning_rate=[0.1, 0.2], iterations=1),
+        "train_lqr_batch: `learning_rate` is [0.1, 0.2], but must be one positive, finite number, or one for each run.",
+    ),
+    "a batch with a seen set that does not fit": (
+        lambda: offspan.train_lqr_batch([LQR2], [np.ones((1, 3))], learning_rate=0.1, iterations=1),
+        "train_lqr_batch: `x0s[0]` has shape (1, 3), but needs shape (s, 2)",
+    ),
+    "records too far apart": (
+        lambda: offspan.train_lqr_batch([LQR2], [E1], learning_rate=0.1, iterations=1, record_every=2000),
+        "train_lqr_batch: `record_every` is 2000, but can be 1000 at most, the iterations of one compiled chunk.",
+    ),
+    "another batch to resume": (
+        lambda: offspan.train_lqr_batch(
+            [LQR2, LQR2],
+            [E1, E1],
+            learning_rate=0.1,
+            iterations=1,
+            resume=offspan.train_lqr_batch([LQR2], [E1], learning_rate=0.1, iterations=1),
+        ),
+        "train_lqr_batch: `resume` belongs to another batch (K (1, 2, 2), 2 records).",
+    ),
     "a controller with nothing to train": (
         lambda: offspan.train(LQR2, jnp.sin, E1, optimizer=optax.sgd(0.1), iterations=1),
         "train: the controller (a PjitFunction) has no floating-point arrays to train",

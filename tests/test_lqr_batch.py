@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import offspan
-from offspan.training import lqr_batch
+from offspan.training import lqr_group
 from tests.systems import random_gain, random_lqr
 
 CASES = json.loads((Path(__file__).parent / "data" / "lqr.json").read_text())
@@ -155,7 +155,7 @@ def test_many_runs_are_worked_through_in_blocks(monkeypatch):
     problems = [offspan.gaussian(jax.random.key(seed), 3, horizon=3) for seed in range(21)]
     x0s = [offspan.basis(3, 1 + seed % 2) for seed in range(21)]
     whole = offspan.train_lqr_batch(problems, x0s, learning_rate=0.01, iterations=40)
-    monkeypatch.setattr(lqr_batch, "LANES", 8)
+    monkeypatch.setattr(lqr_group, "LANES", 8)
     blocked = offspan.train_lqr_batch(problems, x0s, learning_rate=0.01, iterations=40)
     np.testing.assert_allclose(blocked.K, whole.K, rtol=1e-13, atol=1e-15)
     assert_equals_single_runs(blocked, problems, x0s, np.full(21, 0.01), 40)
