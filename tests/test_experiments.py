@@ -167,6 +167,11 @@ def test_a_killed_run_is_taken_up_to_the_same_bits(tmp_path):
 
 MISTAKES = {
     "an unknown key": (SPEC.replace("seeds", "seads"), "there is no key 'seads'; did you mean 'seeds'?"),
+    "a required key misspelt": (SPEC.replace("iterations", "iteration"), "there is no key 'iteration'; did you mean 'iterations'?"),
+    "a ragged matrix": (
+        SPEC.replace('"gaussian"', '"mine"') + "[matrices.mine]\nA = [[1,0,0],[0,1],[0,0,1]]\n",
+        "`matrices.mine.A`: has rows of different lengths, [2, 3].",
+    ),
     "an unknown system": (SPEC.replace('"gaussian"', '"gausian"'), "system 'gausian' is unknown; did you mean 'gaussian'?"),
     "no iterations": (SPEC.replace("iterations = 2500", ""), "`iterations`: Field required."),
     "a negative learning rate": (SPEC.replace("0.01", "-0.01"), "`learning_rate.0`: Input should be greater than 0 (given: -0.01)."),

@@ -94,7 +94,7 @@ def test_every_figure_bears_diverged_runs(diverged):
             figure.draw_without_rendering()
             assert all(ax.get_ylim()[1] < 3 for ax in figure.axes)
     written = [text.get_text() for ax in measure_bars(result(diverged=diverged)).axes for text in ax.texts]
-    assert written == (["diverged"] * 4 if diverged >= 2 else [])
+    assert written == ([f"{diverged}/4 diverged"] * 4 if diverged >= 2 else [])
 
 
 def test_a_measure_that_is_not_defined_is_not_called_diverged():
@@ -133,6 +133,17 @@ def test_which_figures_a_result_has():
     for figure, data in figures(quick).values():
         assert "QUICK LOOK" in figure.get_suptitle()
         assert len(data) > 0
+
+
+def test_a_table_says_what_is_not_defined_and_why():
+    data = result(systems=("shift",))
+    for measure in MEASURES:
+        data[measure].loc[{"seen": 3}] = np.nan
+    table = markdown_table(data)
+    assert "| shift | 3 | – | – |  |" in table
+    assert "not defined, as nothing is unseen" in table
+    assert "nan" not in table
+    assert "Theory" not in markdown_table(result(systems=("mine",)))
 
 
 def test_tables_in_three_forms_show_the_same_numbers():

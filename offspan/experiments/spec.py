@@ -27,7 +27,15 @@ Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
 Rate = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
-Matrix = Annotated[list[list[Number]], pydantic.Field(min_length=1)]
+
+
+def _rectangular(rows: list[list[float]]) -> list[list[float]]:
+    if len(lengths := {len(row) for row in rows}) > 1:
+        raise ValueError(f"has rows of different lengths, {sorted(lengths)}")
+    return rows
+
+
+Matrix = Annotated[list[list[Number]], pydantic.Field(min_length=1), pydantic.AfterValidator(_rectangular)]
 
 
 class _Strict(pydantic.BaseModel):
@@ -157,7 +165,8 @@ def _parse(content: dict[str, Any], source: str) -> LQRSpec:
     try:
         return LQRSpec.model_validate(content)
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
+        # A key misspelt is also a key missing; the misspelling is the better news.
+        first = next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             model = Matrices if first["loc"][0] == "matrices" else LQRSpec
@@ -165,7 +174,7 @@ def _parse(content: dict[str, Any], source: str) -> LQRSpec:
             raise ValueError(f"{source}: there is no key {place!r}{nearest(str(first['loc'][-1]), known)}.") from None
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
         where = f"`{place}`: " if place else ""
-        given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict) else ""
+        given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
         raise ValueError(f"{source}: {where}{message}{given}.") from None
 
 

@@ -56,12 +56,13 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
     for ax, measure in zip(axes, MEASURES, strict=True):
         for i, bar in enumerate(bars):
             system = bar[0]
-            values = {row.seen: getattr(row, measure) for row in rows if _bar(row) == bar}
+            drawn = [row for row in rows if _bar(row) == bar]
             same_system = [other for other in bars if other[0] == system]
             _draw_bars(
                 ax,
-                np.array([counts.index(count) for count in values]) + (i - (len(bars) - 1) / 2) * width,
-                np.array(list(values.values())),
+                np.array([counts.index(row.seen) for row in drawn]) + (i - (len(bars) - 1) / 2) * width,
+                np.array([getattr(row, measure) for row in drawn]),
+                [f"{row.diverged}/{row.runs} diverged" if row.diverged else "not defined" for row in drawn],
                 top,
                 width=width * 0.92,
                 label=", ".join([LABELS.get(system, system), *(f"{x} = {bar[1 + letters.index(x)]:g}" for x in several)]),
@@ -87,8 +88,8 @@ def _bar(row: Row) -> tuple[str, int, int, float]:
     return row.system, row.dim, row.horizon, row.learning_rate
 
 
-def _draw_bars(ax: Axes, places: np.ndarray, values: np.ndarray, top: float, **look: Any) -> None:
-    """Bars at the medians with whiskers at the quartiles, up to the top for +∞; where there is no median, a word."""
+def _draw_bars(ax: Axes, places: np.ndarray, values: np.ndarray, reasons: list[str], top: float, **look: Any) -> None:
+    """Bars at the medians with whiskers at the quartiles, up to the top for +∞; where there is no median, the reason."""
     low, median, high = np.where(np.isposinf(values), top, values).T
     drawn = np.isfinite(values[:, 1])
     ax.bar(
@@ -100,9 +101,8 @@ def _draw_bars(ax: Axes, places: np.ndarray, values: np.ndarray, top: float, **l
         error_kw={"capsize": 3, "elinewidth": 1},
         **look,
     )
-    for place, value in zip(places[~drawn], values[~drawn, 1], strict=True):
-        word = "diverged" if np.isinf(value) else "not defined"
-        ax.text(place, 0.02, word, rotation=90, ha="center", va="bottom", fontsize=8, color=look["color"])
+    for i in np.flatnonzero(~drawn):
+        ax.text(places[i], 0.02, reasons[i], rotation=90, ha="center", va="bottom", fontsize=8, color=look["color"])
 
 
 def measure_curves(result: xr.Dataset) -> Figure:
@@ -179,7 +179,8 @@ def horizon_curves(result: xr.Dataset) -> Figure:
         ax.set_ylim(bottom=-0.03)
         ax.spines[["top", "right"]].set_visible(False)
     axes[1].set_ylabel(f"median; {SCALE}", fontsize=9)
-    figure.suptitle(f"{caption(result)}; a line ends where half of the runs diverge", fontsize=9)
+    title = caption(result).replace("median and quartiles", "medians")
+    figure.suptitle(f"{title}; a line ends where half of the runs diverge", fontsize=9)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure
 
