@@ -117,6 +117,9 @@ def test_a_cost_that_overflows_before_its_controller_has_diverged(rate, iteratio
     batch = offspan.train_lqr_batch([problem], [seen], learning_rate=rate, iterations=iterations, record_every=every)
     assert batch.status[0] == "diverged"
     assert_equals_single_runs(batch, [problem], [seen], [rate], iterations)
+    later = batch.recorded > batch.iterations[0]
+    assert later.any()
+    assert np.isnan(batch.cost[0, later]).all()
 
 
 def test_mixed_precision_is_the_wider_one():
