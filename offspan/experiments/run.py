@@ -10,7 +10,7 @@ import xarray as xr
 
 from offspan.experiments.lqr import distinct_tasks, problem_of, seen_set, shapes, to_dataset
 from offspan.experiments.spec import LQRSpec
-from offspan.experiments.store import RunFolder
+from offspan.experiments.store import RunFolder, provenance
 from offspan.training import LQRBatch, train_lqr_batch
 
 CHECKPOINT_SECONDS = 10.0
@@ -28,6 +28,7 @@ def run(spec: LQRSpec, root: Path, progress: Callable[[float], Any], checkpoint_
     if folder.is_complete():
         folder.drop_checkpoints()
         return folder.load_result()
+    origin = provenance(spec)
     weights = [dim**2 * horizon for dim, horizon in shapes(spec)]  # what an iteration costs
     batches, seconds = [], 0.0
     for part in range(len(weights)):
@@ -40,7 +41,7 @@ def run(spec: LQRSpec, root: Path, progress: Callable[[float], Any], checkpoint_
         batches.append(batch)
         seconds += spent
     result = to_dataset(spec, batches)
-    folder.save_provenance(spec, seconds)
+    folder.save_provenance(origin, seconds)
     folder.save_result(result)
     folder.drop_checkpoints()
     return result

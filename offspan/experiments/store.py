@@ -130,8 +130,8 @@ class RunFolder:
             write_whole(self.figures / name, lambda path, text=text: path.write_text(text))
         return [*(self.figures / f"{name}.png" for name in figures), *(self.figures / name for name in tables)]
 
-    def save_provenance(self, spec: LQRSpec, seconds: float) -> None:
-        content = json.dumps(provenance(spec, seconds), indent=2) + "\n"
+    def save_provenance(self, origin: dict[str, Any], seconds: float) -> None:
+        content = json.dumps({**origin, "seconds": round(seconds, 1)}, indent=2) + "\n"
         write_whole(self.provenance_file, lambda path: path.write_text(content))
 
     def provenance(self) -> dict[str, Any]:
@@ -141,8 +141,8 @@ class RunFolder:
             return {}
 
 
-def provenance(spec: LQRSpec, seconds: float) -> dict[str, Any]:
-    """Where a result comes from."""
+def provenance(spec: LQRSpec) -> dict[str, Any]:
+    """Where a result comes from; asked at the start, since a checkout may move on while a long run goes on with the code it loaded."""
     packages = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "xarray")
     device = jax.devices()[0]
     return {
@@ -154,7 +154,6 @@ def provenance(spec: LQRSpec, seconds: float) -> dict[str, Any]:
         "devices": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
         "precision": spec.precision,
         "seeds": spec.seeds,
-        "seconds": round(seconds, 1),
     }
 
 

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-WRITTEN_OUT = 5  # horizons up to this are written out step by step; longer ones are loops, or the compiler would compute states anew
+WRITTEN_OUT = 5  # longer horizons are loops: written out, H = 20 took 27 times as long as H = 5, as a loop 7 times (cause not established)
 
 
 class Systems(NamedTuple):
