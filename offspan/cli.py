@@ -94,6 +94,40 @@ def show(
         console.print(terminal_table(result))
 
 
+@app.command()
+def verify(
+    labels: Annotated[
+        list[str] | None, typer.Argument(metavar="[LABEL]...", help="Statements by the paper's labels; all by default.")
+    ] = None,
+    dim: Annotated[int, typer.Option(help="Dimension D of the states.")] = 5,
+    horizon: Annotated[int, typer.Option(help="Horizon H.")] = 10,
+    seeds: Annotated[int, typer.Option(help="Number of random systems, starts and controllers.")] = 5,
+    folder: Root = RUNS,
+) -> None:
+    """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
+    from offspan.experiments.spec import nearest
+    from offspan.files import write_whole
+    from offspan.report.claims import json_claims, markdown_claims, terminal_claims
+    from offspan.theory import verify as theory
+
+    for label in labels or ():
+        if label not in theory.STATEMENTS:
+            known = list(theory.STATEMENTS)
+            raise ValueError(f"there is no statement {label!r}{nearest(label, known)}; there are {', '.join(known)}.")
+    settings = theory.Settings(dim, horizon, seeds)
+    with console.status("verifying …") as status:
+        claims = list(theory.verify(labels or (), settings, lambda label: status.update(f"verifying {label} …")))
+    console.print(terminal_claims(claims, settings))
+    target = folder / "verify"
+    target.mkdir(parents=True, exist_ok=True)
+    texts = {"claims.md": markdown_claims(claims, settings), "claims.json": json_claims(claims, settings, offspan.__version__)}
+    for name, text in texts.items():
+        write_whole(target / name, lambda path, text=text: path.write_text(text))
+    console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)
+    if not all(claim.holds for claim in claims):
+        raise typer.Exit(1)
+
+
 def _run_and_report(spec, folder: Path) -> None:
     from offspan.experiments.run import run
     from offspan.experiments.store import RunFolder

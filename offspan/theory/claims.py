@@ -1,0 +1,124 @@
+"""A claim: what a statement predicts, what was measured by another route, and whether they agree.
+
+A statement is a function of `Settings` that yields claims; its docstring is the statement.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from offspan.checks import as_count
+from offspan.problems.lqr import LQR
+from offspan.rollout import lqr_gradient
+
+NONE = "–"  # in place of a relation, where a statement does not fit the settings
+
+
+class Claim(NamedTuple):
+    """`measured` stands in `relation` (=, ≤ or ≥) to `predicted`, up to `tolerance` · max(1, |predicted|)."""
+
+    text: str
+    predicted: float
+    relation: str
+    measured: float
+    tolerance: float
+    route: str
+    label: str = ""
+
+    @classmethod
+    def does_not_apply(cls, label: str, why: str) -> "Claim":
+        return cls(why, float("nan"), NONE, float("nan"), 0.0, "", label)
+
+    @property
+    def holds(self) -> bool:
+        if self.relation == NONE:
+            return True
+        slack = self.tolerance * max(1.0, abs(self.predicted))
+        return _excess(self.relation, self.predicted, self.measured) <= slack  # False for NaN
+
+    @property
+    def verdict(self) -> str:
+        return "does not apply" if self.relation == NONE else "holds" if self.holds else "FAILS"
+
+
+class Settings(NamedTuple):
+    """What a statement is tried on: its dimension and horizon, and how many random systems, starts and controllers."""
+
+    dim: int = 5
+    horizon: int = 10
+    seeds: int = 5
+
+    def checked(self) -> "Settings":
+        return Settings(
+            as_count("verify", "dim", self.dim, least=2),
+            as_count("verify", "horizon", self.horizon, least=2),
+            as_count("verify", "seeds", self.seeds, least=1),
+        )
+
+    def keys(self, statement: str) -> Iterator[PRNGKeyArray]:
+        """A random key for each seed; other keys for other statements."""
+        offset = sum(statement.encode())
+        return (jax.random.fold_in(jax.random.key(offset), seed) for seed in range(self.seeds))
+
+
+def equal(text: str, pairs: Iterable[tuple[Any, Any]], route: str, tolerance: float = 1e-9) -> Claim:
+    """Of all entries of all (predicted, measured), the pair that agrees least: if that one holds, all do."""
+    return _worst(text, "=", pairs, tolerance, route)
+
+
+def at_most(text: str, pairs: Iterable[tuple[Any, Any]], route: str, tolerance: float = 1e-9) -> Claim:
+    """measured ≤ predicted, shown where it is closest to failing."""
+    return _worst(text, "≤", pairs, tolerance, route)
+
+
+def at_least(text: str, pairs: Iterable[tuple[Any, Any]], route: str, tolerance: float = 1e-9) -> Claim:
+    """measured ≥ predicted, shown where it is closest to failing."""
+    return _worst(text, "≥", pairs, tolerance, route)
+
+
+def _worst(text, relation, pairs, tolerance, route):
+    both = [np.broadcast_arrays(np.asarray(predicted, float), np.asarray(measured, float)) for predicted, measured in pairs]
+    predicted, measured = (np.concatenate([np.ravel(pair[side]) for pair in both]) for side in (0, 1))
+    excess = _excess(relation, predicted, measured) / np.maximum(1.0, np.abs(predicted))
+    worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
+    return Claim(text, float(predicted[worst]), relation, float(measured[worst]), tolerance, route)
+
+
+def _excess(relation, predicted, measured):
+    """By how much the relation fails."""
+    difference = measured - predicted
+    return {"=": np.abs(difference), "≤": difference, "≥": -difference}[relation]
+
+
+def random_lqr(key: PRNGKeyArray, settings: Settings, *, rank: int | None = None) -> LQR:
+    """A, B and Z Gaussian with variance 1/D, Q = Z Zᵀ of the given rank (full by default), R = 0."""
+    D = settings.dim
+    key_a, key_b, key_z = jax.random.split(key, 3)
+    A, B = (jax.random.normal(k, (D, D)) / D**0.5 for k in (key_a, key_b))
+    Z = jax.random.normal(key_z, (D, rank or D)) / D**0.5
+    return LQR(A, B, Z @ Z.T, horizon=settings.horizon)
+
+
+def random_orthogonal(key: PRNGKeyArray, dim: int) -> Float[Array, "n n"]:
+    return jnp.linalg.qr(jax.random.normal(key, (dim, dim)))[0]
+
+
+@partial(jax.jit, static_argnames="iterations")
+def iterates(problem: LQR, x0s: Float[ArrayLike, "s n"], learning_rate: ArrayLike, iterations: int) -> Float[Array, "t m n"]:
+    """K(1) = 0, K(2), …: every iterate of a training run."""
+
+    def step(K, _):
+        return K - learning_rate * lqr_gradient(problem, K, x0s), K
+
+    start = jnp.zeros((problem.control_dim, problem.state_dim), problem.A.dtype)
+    return jax.lax.scan(step, start, length=iterations)[1]
+
+
+def careful_rate(problem: LQR, x0s: Float[ArrayLike, "s n"], length: float = 0.02) -> Float[Array, ""]:
+    """A learning rate whose first step has the given length: small enough to train any of the random systems here."""
+    return length / jnp.linalg.norm(lqr_gradient(problem, jnp.zeros((problem.control_dim, problem.state_dim)), x0s))

@@ -1,0 +1,151 @@
+"""Statements about the system that explores: the shift from e_1, where one step of policy gradient is all there is."""
+
+from collections.abc import Iterator
+
+import jax
+import numpy as np
+
+from offspan.baselines import minimal_cost, nonextrapolating_controller
+from offspan.controllers import Linear
+from offspan.measures import cost_measure, normalized_cost, normalized_optimality, optimality_measure
+from offspan.problems.lqr import LQR, shift
+from offspan.rollout import cost, lqr_gradient
+from offspan.states import basis
+from offspan.theory import closed_forms
+from offspan.theory.claims import Claim, Settings, at_least, at_most, equal, iterates, random_orthogonal
+from offspan.training import train_lqr
+
+ONE_STEP = "one step of policy gradient"
+
+
+def shift_ratios(settings: Settings) -> Iterator[Claim]:
+    """Shift, S = {e_1}, H divisible by D, η = (H²/D + H)⁻¹, B orthogonal: policy gradient converges to a minimiser K_pg of J(·; S), with
+
+    E_opt(K_pg)/E_opt(K_no-ext) = 4 Σ_{d≥2} (d−1)² / ((D−1)(H+D)²), and this and E_cost(K_pg)/E_cost(K_no-ext) at most 4(D−1)²/(H+D)².
+    """
+    D, H = settings.dim, settings.horizon
+    alpha, S = closed_forms.shift_alpha(D, H), basis(D, 1)
+    optimality, excess = closed_forms.shift_ratios(alpha, H)
+    least, still, ratios, costs, bounds, against_zero = [], [], [], [], [], []
+    for key in settings.keys("prop:shift"):
+        problem = _rotated_control(key, settings)
+        K = train_lqr(problem, S, learning_rate=1 / (H**2 / D + H), iterations=1).K
+        least.append((minimal_cost(problem, S), cost(problem, Linear(K), S)))
+        still.append((0.0, lqr_gradient(problem, K, S)))
+        ratios.append((optimality, normalized_optimality(problem, K, S)))
+        costs.append((excess, normalized_cost(problem, K, S)))
+        bounds.append((closed_forms.shift_bound(D, H), max(ratios[-1][1], costs[-1][1])))
+        against_zero.append((bounds[-1][0], optimality_measure(problem, K, S) / optimality_measure(problem, 0 * K, S)))
+        against_zero.append((bounds[-1][0], cost_measure(problem, K, S) / cost_measure(problem, 0 * K, S)))
+    yield equal("J(K_pg; S), the least there is", least, ONE_STEP)
+    yield equal("∇J(K_pg; S): one step was all", still, ONE_STEP)
+    yield equal("E_opt(K_pg) / E_opt(K_no-ext)", ratios, ONE_STEP)
+    yield equal("E_cost(K_pg) / E_cost(K_no-ext)", costs, ONE_STEP)
+    yield at_most("the larger of both against 4(D−1)²/(H+D)²", bounds, ONE_STEP)
+    yield at_most("the same bound with K(1) = 0 as the baseline", against_zero, ONE_STEP)
+
+
+def shift_controller(settings: Settings) -> Iterator[Claim]:
+    """In the setting of prop:shift, K_pg = K(2) = −Bᵀ Σ_d (1 − 2(d−1)/(H+D)) e_{d%D+1} e_dᵀ."""
+    D, H = settings.dim, settings.horizon
+    alpha = closed_forms.shift_alpha(D, H)
+    entries = []
+    for key in settings.keys("lem:shift_Kpg_K2"):
+        problem = _rotated_control(key, settings)
+        run = train_lqr(problem, basis(D, 1), learning_rate=closed_forms.shift_learning_rate(D, H), iterations=1)
+        entries.append((closed_forms.shift_controller(alpha, problem.B), run.K))
+    yield equal("K(2), each entry", entries, f"{ONE_STEP}, B random orthogonal")
+
+
+def shift_any_horizon(settings: Settings) -> Iterator[Claim]:
+    """Beyond the paper: the same for every H ≥ 1, with g_d = 2 Σ_{h<H, h≡d−1 (mod D)} (H − h), η = 1/g_1 and α_d = 1 − g_d/g_1."""
+    D, S = settings.dim, basis(settings.dim, 1)
+    entries, ratios, costs = [], [], []
+    for H in range(1, settings.horizon + 1):
+        problem = shift(D, horizon=H)
+        alpha = closed_forms.shift_alpha_any_horizon(D, H)
+        K = _one_step(problem, S, closed_forms.shift_learning_rate(D, H))
+        optimality, excess = closed_forms.shift_ratios(alpha, H)
+        entries.append((closed_forms.shift_controller(alpha), K))
+        ratios.append((optimality, normalized_optimality(problem, K, S)))
+        costs.append((excess, normalized_cost(problem, K, S)))
+    route = f"{ONE_STEP}, for each H = 1..{settings.horizon}"
+    yield equal("K(2), each entry", entries, route)
+    yield equal("E_opt(K_pg) / E_opt(K_no-ext)", ratios, route)
+    yield equal("E_cost(K_pg) / E_cost(K_no-ext)", costs, route)
+
+
+def shift_any_start(settings: Settings) -> Iterator[Claim]:
+    """Beyond the paper: the same from any x_0 ≠ 0, with A = Pᵀ A_shift P, P orthogonal, P x_0 = ‖x_0‖ e_1, and η/‖x_0‖².
+
+    The paper's footnote has any invertible P, with which it is false.
+    """
+    D, H = settings.dim, settings.horizon
+    optimality, excess = closed_forms.shift_ratios(closed_forms.shift_alpha_any_horizon(D, H), H)
+    least, ratios, costs = [], [], []
+    for key in settings.keys("beyond:shift_any_start"):
+        x0 = 2 * jax.random.normal(key, (D,))
+        problem, S = closed_forms.shift_from(x0, horizon=H), x0[None, :]
+        rate = closed_forms.shift_learning_rate(D, H) / float(x0 @ x0)
+        K = _one_step(problem, S, rate)
+        least.append((minimal_cost(problem, S), cost(problem, Linear(K), S)))
+        ratios.append((optimality, normalized_optimality(problem, K, S)))
+        costs.append((excess, normalized_cost(problem, K, S)))
+    yield equal("J(K_pg; x_0), the least there is", least, f"{ONE_STEP} from random x_0")
+    yield equal("E_opt(K_pg) / E_opt(K_no-ext)", ratios, f"{ONE_STEP} from random x_0")
+    yield equal("E_cost(K_pg) / E_cost(K_no-ext)", costs, f"{ONE_STEP} from random x_0")
+
+
+def norm_gap(settings: Settings) -> Iterator[Claim]:
+    """In the setting of prop:shift, ‖K_pg‖² − min_{K∈K_S} ‖K‖² = Σ_{d≥2} (1 − 2(d−1)/(H+D))² = Ω(D): the norm is not minimised."""
+    gaps, growth = [], []
+    for factor in (1, 2, 4):
+        D, H = factor * settings.dim, factor * settings.horizon
+        problem, S = shift(D, horizon=H), basis(D, 1)
+        K = _one_step(problem, S, closed_forms.shift_learning_rate(D, H))
+        gap = float(np.sum(np.asarray(K) ** 2) - np.sum(np.asarray(nonextrapolating_controller(problem, S)) ** 2))
+        gaps.append((closed_forms.shift_norm_gap(closed_forms.shift_alpha(D, H)), gap))
+        growth.append(((np.ceil(D / 2) - 1) / 4, gap))
+    route = f"{ONE_STEP}, for D and 2 and 4 times as much, H in proportion"
+    yield equal("‖K_pg‖² − ‖K_no-ext‖²", gaps, route)
+    yield at_least("the same against (⌈D/2⌉ − 1)/4 = Ω(D)", growth, route)
+
+
+def shift_diagonal_q(settings: Settings) -> Iterator[Claim]:
+    """prop:shift for Q = diag(q) ⪰ 0, with η = (H/D (H/D + 1) Σ_j q_j)⁻¹ and α_d = 2 Σ_{j=2}^{d} q_j / ((H/D + 1) Σ_j q_j).
+
+    E_opt(K_pg)/E_opt(K_no-ext) = Σ_{d≥2} q_{d%D+1} α_d² / Σ_{d≥2} q_{d%D+1}, and the same for E_cost along the way to e_1. For
+    q = (q_1, 0, …, 0) both are zero: extrapolation is perfect.
+    """
+    D, H = settings.dim, settings.horizon
+    S = basis(D, 1)
+    least, ratios, costs, perfect = [], [], [], []
+    for seed, key in enumerate(settings.keys("prop:shift_diag_q")):
+        q = jax.random.exponential(key, (D,)).at[1 + seed % (D - 1)].set(0.0)  # somewhere but at q_1, a direction that costs nothing
+        alpha = closed_forms.shift_alpha(D, H, q)
+        optimality, excess = closed_forms.shift_ratios(alpha, H, q)
+        problem = _rotated_control(key, settings, q)
+        K = _one_step(problem, S, 1 / float(H / D * (H / D + 1) * q.sum()))
+        least.append((q[0], cost(problem, Linear(K), S)))
+        ratios.append((optimality, normalized_optimality(problem, K, S)))
+        costs.append((excess, normalized_cost(problem, K, S)))
+        only_first = q * (np.arange(D) == 0)
+        problem = _rotated_control(key, settings, only_first)
+        K = _one_step(problem, S, closed_forms.shift_learning_rate(D, H, only_first))
+        predicted = closed_forms.shift_ratios(closed_forms.shift_alpha(D, H, only_first), H, only_first)
+        perfect.append((predicted, np.array([normalized_optimality(problem, K, S), normalized_cost(problem, K, S)])))
+    yield equal("J(K_pg; S) = q_1, the least there is", least, f"{ONE_STEP}, q and B random")
+    yield equal("E_opt(K_pg) / E_opt(K_no-ext)", ratios, f"{ONE_STEP}, q and B random")
+    yield equal("E_cost(K_pg) / E_cost(K_no-ext)", costs, f"{ONE_STEP}, q and B random")
+    yield equal("both ratios for q = (q_1, 0, …, 0)", perfect, f"{ONE_STEP}, q_1 and B random")
+
+
+def _one_step(problem: LQR, S, learning_rate: float):
+    """K(2)."""
+    return iterates(problem, S, learning_rate, 2)[1]
+
+
+def _rotated_control(key, settings: Settings, q=None) -> LQR:
+    """The shift with a random orthogonal B, and Q = diag(q)."""
+    A = shift(settings.dim, horizon=settings.horizon).A
+    return LQR(A, random_orthogonal(key, settings.dim), None if q is None else np.diag(q), horizon=settings.horizon)

@@ -1,0 +1,155 @@
+"""Statements about control that costs something, R ≠ 0: how many minimisers there are, and horizons without end."""
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from offspan.controllers import Linear
+from offspan.exploration import krylov_rank
+from offspan.problems.lqr import LQR, identity, shift
+from offspan.rollout import cost, lqr_gradient
+from offspan.states import basis, sphere
+from offspan.theory.claims import Claim, Settings, at_most, equal, random_lqr
+from offspan.theory.riccati import (
+    GOLDEN_RATIO,
+    infinite_horizon_cost,
+    infinite_horizon_gradient,
+    riccati_controller,
+    riccati_residual,
+    riccati_solution,
+)
+from offspan.training import train_lqr_batch
+
+LONG = 500  # steps that stand for an infinite horizon in rollouts: what comes later is far below rounding here
+GAIN = (1 + 5**0.5) / (3 + 5**0.5)  # c: the optimal control for Q = R = B = I and orthogonal A is −c A x
+
+
+def with_control_cost(problem: LQR, horizon: int) -> LQR:
+    """The same system with R = I."""
+    return LQR(problem.A, problem.B, problem.Q, np.eye(problem.control_dim), horizon=horizon)
+
+
+def single_minimiser(settings: Settings) -> Iterator[Claim]:
+    """Shift, B = Q = R = I, S = {e_1}, H = ∞: J(·; S) has a single minimiser K* = −c A, c = (1+√5)/(3+√5), from P = (1+√5)/2 · I."""
+    D = settings.dim
+    problem = with_control_cost(shift(D, horizon=1), LONG)
+    yield from _golden_riccati(problem)
+    yield equal("states that K* visits from e_1 span", [(D, krylov_rank((1 - GAIN) * problem.A, basis(D, 1)))], "rank of (A + BK*, e_1)", 0)
+    small = min(D, 6)  # the smallest eigenvalue falls like 0.146^D, and is lost to rounding in larger dimensions
+    flattest = 2 * (1 + GOLDEN_RATIO) * (1 - GAIN) ** (2 * (small - 1)) / (1 - (1 - GAIN) ** (2 * small))
+    curvature = _hessian_eigenvalues(with_control_cost(shift(small, horizon=1), 60))
+    yield equal("smallest eigenvalue of ∇²J(K*), D ≤ 6", [(flattest, curvature[0])], "second derivatives of rollouts, H = 60")
+
+
+def many_minimisers(settings: Settings) -> Iterator[Claim]:
+    """A = B = Q = R = I, S = {e_1}, H = ∞: J(·; S) has many minimisers, −c I and every −c I + K' with rows of K' orthogonal to e_1."""
+    D, S = settings.dim, basis(settings.dim, 1)
+    problem = with_control_cost(identity(D, horizon=1), LONG)
+    optimal = -GAIN * np.eye(D)
+    yield from _golden_riccati(problem)
+    by_rollout, by_lyapunov, radii = [], [], []
+    for key in settings.keys("lem:underdetermined_R_nonzero"):
+        other = np.array(jax.random.normal(key, (D, D)).at[:, 0].set(0.0))
+        K = optimal + 0.5 * other / np.linalg.norm(other, 2)
+        by_rollout.append((GOLDEN_RATIO, cost(problem, Linear(K), S)))
+        by_lyapunov.append((GOLDEN_RATIO, infinite_horizon_cost(problem, K, S)))
+        radii.append((1 - 1e-9, np.abs(np.linalg.eigvals(np.eye(D) + K)).max()))
+    yield equal("J(−cI + K'; S), at distance ≥ 0.5 from −cI", by_rollout, f"rollouts of {LONG} steps")
+    yield equal("the same", by_lyapunov, "Lyapunov equation on what is reachable")
+    yield at_most("spectral radius of A + B(−cI + K'): below 1", radii, "eigenvalues", 0)
+    without_decay = -GAIN * np.outer(np.eye(D)[0], np.eye(D)[0])
+    costs = [(GOLDEN_RATIO, cost(problem, Linear(without_decay), S)), (GOLDEN_RATIO, infinite_horizon_cost(problem, without_decay, S))]
+    yield equal("J(−c e_1e_1ᵀ; S), though its spectral radius is 1", costs, "rollouts and Lyapunov equation")
+    small = min(D, 6)
+    flat = np.sum(np.abs(_hessian_eigenvalues(with_control_cost(identity(small, horizon=1), 60))) < 1e-9)
+    yield equal("flat directions of J at −cI, D ≤ 6", [(small * (small - 1), flat)], "second derivatives of rollouts, H = 60", 0)
+
+
+def _golden_riccati(problem: LQR) -> Iterator[Claim]:
+    D = problem.state_dim
+    P, A, e_1 = riccati_solution(problem), np.asarray(problem.A), basis(problem.state_dim, 1)
+    golden = GOLDEN_RATIO * np.eye(D)
+    yield equal("P = (1+√5)/2 · I, each entry", [(golden, P)], "scipy's Riccati solver")
+    yield equal("residual of the Riccati equation there", [(0.0, riccati_residual(problem, golden))], "the equation itself")
+    yield equal("K* = −c A, each entry", [(-GAIN * A, riccati_controller(problem, P))], "scipy's Riccati solver")
+    yield equal("J(K*; e_1) = (1+√5)/2", [(GOLDEN_RATIO, cost(problem, Linear(-GAIN * A), e_1))], f"rollouts of {LONG} steps")
+
+
+def _hessian_eigenvalues(problem: LQR) -> np.ndarray:
+    """Of J(·; e_1) at −c A, in ascending order."""
+    D = problem.state_dim
+
+    def objective(flat):
+        return cost(problem, Linear(flat.reshape(D, D)), basis(D, 1))
+
+    return np.linalg.eigvalsh(jax.hessian(objective)(jnp.ravel(-GAIN * problem.A)))
+
+
+def finite_horizon(settings: Settings) -> Iterator[Claim]:
+    """R = I: for a K that stabilises, J of horizon H approaches J of the infinite horizon exponentially.
+
+    With finite H, policy gradient from random starts (entries N(0, 0.1²)) comes together at one controller; `offspan reproduce
+    shift-regularized` is the experiment in full.
+    """
+    D, S = settings.dim, basis(settings.dim, 1)
+    problem = with_control_cost(shift(D, horizon=1), 1)
+    optimal = Linear(-GAIN * problem.A)
+    tails = np.array([GOLDEN_RATIO - float(cost(with_horizon(problem, H), optimal, S)) for H in range(1, 8)])
+    yield equal("(J_∞ − J_{H+1}) / (J_∞ − J_H) at K*: (1−c)²", [((1 - GAIN) ** 2, tails[1:] / tails[:-1])], "rollouts of H = 1..7", 1e-7)
+    bounded = []
+    for key in settings.keys("app:determined_R_neq_zero"):
+        problem, K, X = _stabilised(key, settings)
+        norm = np.linalg.norm(problem.A + problem.B @ K, 2)
+        endless = infinite_horizon_cost(problem, K, X)
+        weight = np.linalg.norm(problem.Q + K.T @ problem.R @ K, 2)
+        for H in range(1, settings.horizon + 1):
+            tail = endless - float(cost(with_horizon(problem, H), Linear(K), X))
+            bounded.append((weight * norm ** (2 * (H + 1)) / (1 - norm**2), tail))
+    yield at_most("J_∞ − J_H against ‖Q+KᵀRK‖ σ^{2(H+1)}/(1−σ²), σ = ‖A+BK‖", bounded, "Lyapunov equation and rollouts")
+    early, late = (largest_distance(K) for K in _from_random_starts(20 * settings.seeds, (5_000, 15_000)))
+    route = f"{20 * settings.seeds} starts, D = H = 5, η = 0.02"
+    yield at_most("largest distance of two controllers: 20,000 iterations against 5,000", [(early, late)], route, 0)
+
+
+def _from_random_starts(count: int, stretches: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """The controllers after each stretch of iterations."""
+    problem = with_control_cost(shift(5, horizon=5), 5)
+    K = 0.1 * np.asarray(jax.random.normal(jax.random.key(0), (count, 5, 5)))
+    for iterations in stretches:
+        K = train_lqr_batch([problem] * count, [basis(5, 1)] * count, learning_rate=0.02, iterations=iterations, K0=K, record_every=1000).K
+        yield K
+
+
+def largest_distance(K: np.ndarray) -> float:
+    """max_{i,j} ‖K_i − K_j‖ (Frobenius)."""
+    flat = K.reshape(len(K), -1)
+    return max(float(np.linalg.norm(flat - one, axis=1).max()) for one in flat)
+
+
+def infinite_horizon(settings: Settings) -> Iterator[Claim]:
+    """Beyond the paper: J and ∇J for H = ∞, by Lyapunov equations, for any Q, R ⪰ 0 and any K that decays on what S reaches."""
+    costs, gradients = [], []
+    for key in settings.keys("beyond:infinite_horizon"):
+        problem, K, X = _stabilised(key, settings)
+        costs.append((infinite_horizon_cost(problem, K, X), cost(with_horizon(problem, LONG), Linear(K), X)))
+        gradients.append((infinite_horizon_gradient(problem, K, X), lqr_gradient(with_horizon(problem, LONG), K, X)))
+    yield equal("J(K; X) for H = ∞", costs, f"rollouts of {LONG} steps")
+    yield equal("∇J(K; X) for H = ∞, each entry", gradients, f"adjoint recursion over {LONG} steps")
+
+
+def with_horizon(problem: LQR, horizon: int) -> LQR:
+    return LQR(problem.A, problem.B, problem.Q, problem.R, horizon=horizon)
+
+
+def _stabilised(key, settings: Settings):
+    """A random problem with R ≻ 0, a random K with ‖A + BK‖ = 0.8, and random states."""
+    key_problem, key_gain, key_states = jax.random.split(key, 3)
+    problem = random_lqr(key_problem, settings)
+    wanted = np.array(jax.random.normal(key_gain, problem.A.shape))
+    K = np.linalg.solve(problem.B, 0.8 * wanted / np.linalg.norm(wanted, 2) - problem.A)
+    K = K / max(1.0, np.abs(K).max())
+    A = 0.8 * wanted / np.linalg.norm(wanted, 2) - np.asarray(problem.B) @ K  # so that A + BK is what was wanted, whatever B is
+    X = sphere(key_states, max(settings.dim // 2, 1), settings.dim)
+    return LQR(A, problem.B, problem.Q, np.eye(settings.dim), horizon=settings.horizon), K, X

@@ -1,0 +1,99 @@
+"""Control that costs something (R ≠ 0) and horizons without end: the Riccati and Lyapunov equations  [R24, app:determined_R_neq_zero]."""
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import ArrayLike, Float
+
+from offspan.checks import as_states
+from offspan.exploration import reachable
+from offspan.problems.lqr import LQR, as_lqr
+from offspan.rollout import as_gain
+
+GOLDEN_RATIO = (1 + 5**0.5) / 2
+
+
+def riccati_solution(problem: LQR) -> Float[np.ndarray, "n n"]:
+    """P with P = Q + AᵀPA − AᵀPB(R + BᵀPB)⁻¹BᵀPA, the stabilising solution: x_0ᵀ P x_0 is the least cost from x_0 over an infinite horizon.
+
+    For Q = R = I and B = I it is (1+√5)/2 · I whenever A is orthogonal  [R24, lem:determined_shift_infinite_horizon].
+    """
+    A, B, Q, R = _matrices(as_lqr("riccati_solution", problem))
+    try:
+        return scipy.linalg.solve_discrete_are(A, B, Q, R)
+    except (np.linalg.LinAlgError, ValueError) as error:
+        raise ValueError(
+            f"riccati_solution: no controller is found that stabilises this system at finite cost ({error}); "
+            "it needs (A, B) stabilisable and no undamped motion that Q does not see."
+        ) from error
+
+
+def riccati_residual(problem: LQR, P: Float[ArrayLike, "n n"]) -> float:
+    """The largest entry of Q + AᵀPA − AᵀPB(R + BᵀPB)⁻¹BᵀPA − P."""
+    A, B, Q, R = _matrices(problem)
+    P = np.asarray(P)
+    return float(np.abs(Q + A.T @ P @ A - A.T @ P @ B @ np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A) - P).max())
+
+
+def riccati_controller(problem: LQR, P: Float[ArrayLike, "n n"]) -> Float[np.ndarray, "m n"]:
+    """K* = −(R + BᵀPB)⁻¹BᵀPA.
+
+    For Q = R = B = I and orthogonal A it is −c·A with c = (1+√5)/(3+√5)  [R24, lem:determined_shift_infinite_horizon].
+    """
+    A, B, _, R = _matrices(problem)
+    P = np.asarray(P)
+    return -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+
+
+def infinite_horizon_cost(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> float:
+    """J(K; S) = 1/|S| Σ_{x_0∈S} Σ_{h=0}^{∞} x_hᵀ(Q + KᵀRK) x_h, whatever `problem.horizon` is.
+
+    By the Lyapunov equation P = MᵀPM + Q + KᵀRK for M = A + BK, on the space that S reaches: what M does elsewhere does not matter.
+    """
+    where = "infinite_horizon_cost"
+    _, _, Q, R = _matrices(as_lqr(where, problem))
+    M, K, X = _closed_loop(where, problem, K, x0s)
+    V = _decaying(where, M, X, "the seen states", "so the cost is infinite; pass a `K` that brings them to zero")
+    P = scipy.linalg.solve_discrete_lyapunov((V @ M @ V.T).T, V @ (Q + K.T @ R @ K) @ V.T)
+    reached = X @ V.T
+    return float(np.mean(np.sum((reached @ P) * reached, axis=1)))
+
+
+def infinite_horizon_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[np.ndarray, "m n"]:
+    """∇J(K; S) = 2((R + BᵀPB)K + BᵀPA) Σ, with Σ = MΣMᵀ + 1/|S| Σ_{x_0∈S} x_0x_0ᵀ and P as in `infinite_horizon_cost`.
+
+    A change of K pushes states along the columns of B, so M must decay on what is reachable from those, too: otherwise controllers
+    as close as you like have infinite cost, and there is no gradient, even where the cost itself is finite.
+    """
+    where = "infinite_horizon_gradient"
+    A, B, Q, R = _matrices(as_lqr(where, problem))
+    M, K, X = _closed_loop(where, problem, K, x0s)
+    V = _decaying(
+        where,
+        M,
+        np.vstack([X, B.T]),
+        "the seen states or the columns of B",
+        "so controllers near `K` have infinite cost; use one further in",
+    )
+    M_V = V @ M @ V.T
+    P = V.T @ scipy.linalg.solve_discrete_lyapunov(M_V.T, V @ (Q + K.T @ R @ K) @ V.T) @ V
+    Sigma = V.T @ scipy.linalg.solve_discrete_lyapunov(M_V, V @ X.T @ X @ V.T / len(X)) @ V
+    return 2 * ((R + B.T @ P @ B) @ K + B.T @ P @ A) @ Sigma
+
+
+def _decaying(where: str, M: np.ndarray, X: np.ndarray, start: str, so: str) -> np.ndarray:
+    """An orthonormal basis (rows) of what is reachable from the rows of X, on which M has spectral radius below 1."""
+    V = reachable(M, X).directions
+    radius = np.abs(np.linalg.eigvals(V @ M @ V.T)).max(initial=0.0)
+    if radius >= 1 - 1e-12:
+        raise ValueError(f"{where}: under `K`, states reached from {start} do not decay (spectral radius {radius:.6g} there), {so}.")
+    return V
+
+
+def _closed_loop(where: str, problem: LQR, K: ArrayLike, x0s: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    K = np.asarray(as_gain(where, problem, K), float)
+    X = np.asarray(as_states(where, "x0s", x0s, problem.state_dim), float)
+    return np.asarray(problem.A, float) + np.asarray(problem.B, float) @ K, K, X
+
+
+def _matrices(problem: LQR) -> list[np.ndarray]:
+    return [np.asarray(M, float) for M in (problem.A, problem.B, problem.Q, problem.R)]

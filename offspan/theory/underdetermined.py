@@ -1,0 +1,226 @@
+"""Statements about underdetermined problems at large: gradient, minimum, measures, and what exploration has to do with extrapolation."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.optimize
+
+from offspan.baselines import extrapolating_controller, minimal_cost, nonextrapolating_controller
+from offspan.controllers import Linear
+from offspan.exploration import krylov_rank, visited_states
+from offspan.measures import cost_measure, optimality_measure
+from offspan.problems.lqr import LQR, gaussian, identity, shift
+from offspan.rollout import cost, lqr_cost_and_gradient
+from offspan.states import basis, seen_projector, sphere, unseen_directions
+from offspan.theory import closed_forms
+from offspan.theory.claims import Claim, Settings, at_least, at_most, careful_rate, equal, iterates, random_lqr, random_orthogonal
+
+
+def gradient(settings: Settings) -> Iterator[Claim]:
+    """∇J(K; X) = 2Bᵀ Σ_h (Σ_s [(A+BK)^{s−1}]ᵀ Q (A+BK)^s) Σ_{X,h}, for any A, B, K and Q ⪰ 0."""
+    by_autodiff, by_differences = [], []
+    for key in settings.keys("lem:lqr_gradient"):
+        problem, K, X = _problem_gain_states(key, settings, rank=settings.dim - 1)
+        predicted = closed_forms.lqr_gradient_sum(problem, K, X)
+        objective = partial(_cost_of_gain, problem, X)
+        scale = np.abs(predicted).max()
+        by_autodiff.append((predicted / scale, jax.grad(objective)(K) / scale))
+        direction = jax.random.normal(key, K.shape)
+        difference = (objective(K + 1e-5 * direction) - objective(K - 1e-5 * direction)) / 2e-5
+        by_differences.append((np.sum(predicted * direction) / scale, difference / scale))
+    yield equal("∇J(K; X), each entry over the largest", by_autodiff, "automatic differentiation of rollouts")
+    yield equal("⟨∇J(K; X), a random direction⟩, over the same", by_differences, "central differences of the cost", 1e-6)
+
+
+def _cost_of_gain(problem, X, K):
+    return cost(problem, Linear(K), X)
+
+
+def minimum(settings: Settings) -> Iterator[Claim]:
+    """J*(X) = 1/|X| Σ ‖x_0‖², attained by K iff K x_0 = −B⁻¹A x_0 for every x_0 ∈ X."""
+    values, controls, attained = [], [], []
+    for key in settings.keys("lem:cost_min_underdetermined"):
+        problem, _, X = _problem_gain_states(key, settings, rank=None)
+        problem = LQR(problem.A, random_orthogonal(key, settings.dim), horizon=settings.horizon)
+
+        def objective(flat, problem=problem, X=X):
+            value, gradient = lqr_cost_and_gradient(problem, flat.reshape(problem.A.shape), X)
+            return float(value), np.asarray(gradient).ravel()
+
+        found = scipy.optimize.minimize(
+            objective, np.zeros(problem.A.size), jac=True, method="L-BFGS-B", options={"ftol": 1e-16, "gtol": 1e-10}
+        )
+        K = found.x.reshape(problem.A.shape)
+        predicted = float(minimal_cost(problem, X))
+        elsewhere = jax.random.normal(key, problem.A.shape) @ (jnp.eye(settings.dim) - seen_projector(X))
+        values.append((predicted, found.fun))
+        controls.append((extrapolating_controller(problem) @ X.T, K @ X.T))
+        attained.append((predicted, cost(problem, Linear(nonextrapolating_controller(problem, X) + elsewhere), X)))
+    yield equal("J*(X)", values, "L-BFGS over K from K = 0", 1e-8)
+    yield equal("K x_0 where J is least, each entry", controls, "L-BFGS over K from K = 0", 1e-4)
+    yield equal("J(K; X) with K x_0 = −B⁻¹A x_0, any controls elsewhere", attained, "rollouts")
+
+
+def invariance(settings: Settings) -> Iterator[Claim]:
+    """E_opt and E_cost do not depend on the orthonormal basis U of S⊥ (Q = I)."""
+    yield from _invariance(settings, "lem:extrapolation_measures_invariant", identity_cost=True)
+
+
+def invariance_any_q(settings: Settings) -> Iterator[Claim]:
+    """The Q-optimality and Q-cost measures do not depend on the orthonormal basis U of S⊥, for any Q ⪰ 0."""
+    yield from _invariance(settings, "lem:extrapolation_measures_invariant_general_q", identity_cost=False)
+
+
+def _invariance(settings: Settings, statement: str, identity_cost: bool) -> Iterator[Claim]:
+    one_step, all_steps = [], []
+    for key in settings.keys(statement):
+        problem, K, S = _problem_gain_states(key, settings, rank=settings.dim - 1)
+        if identity_cost:
+            problem = LQR(problem.A, problem.B, horizon=problem.horizon)
+        U = unseen_directions(S)
+        rotated = _another_basis(key, U)
+        one_step.append((optimality_measure(problem, K, S, unseen=U), optimality_measure(problem, K, S, unseen=rotated)))
+        all_steps.append((cost_measure(problem, K, S, unseen=U), cost_measure(problem, K, S, unseen=rotated)))
+    yield equal("E_opt(K)", one_step, "sum over another basis of S⊥, rotated at random")
+    yield equal("E_cost(K)", all_steps, "sum over another basis of S⊥, rotated at random")
+
+
+def _another_basis(key, U):
+    return random_orthogonal(key, len(U)) @ U
+
+
+def footnotes(settings: Settings) -> Iterator[Claim]:
+    """E_opt(K) = 0 iff E_cost(K) = 0; E(K_no-ext) = 0 iff A U = 0; K(1) = 0 has the same E_opt as K_no-ext  (Q ≻ 0)."""
+    baseline, first, dominated, vanishing, degenerate = [], [], [], [], []
+    for key in settings.keys("sec:prelim:extrapolation"):
+        problem, K, S = _problem_gain_states(key, settings, rank=None)
+        K_no_ext, U = nonextrapolating_controller(problem, S), unseen_directions(S)
+        without_control = float(jnp.mean(jnp.einsum("ui,ij,uj->u", U @ problem.A.T, problem.Q, U @ problem.A.T)))
+        baseline.append((without_control, optimality_measure(problem, K_no_ext, S)))
+        first.append((without_control, optimality_measure(problem, jnp.zeros_like(K), S)))
+        dominated.append((cost_measure(problem, K, S), optimality_measure(problem, K, S)))
+        optimal_unseen = extrapolating_controller(problem) @ (jnp.eye(settings.dim) - seen_projector(S)) + K @ seen_projector(S)
+        vanishing.append((optimality_measure(problem, optimal_unseen, S), cost_measure(problem, optimal_unseen, S)))
+        nothing_to_do = LQR(problem.A @ seen_projector(S), problem.B, problem.Q, horizon=problem.horizon)
+        degenerate.append((0.0, cost_measure(nothing_to_do, nonextrapolating_controller(nothing_to_do, S), S)))
+    yield equal("E_opt(K_no-ext) = 1/|U| Σ_{x∈U} ‖A x‖²_Q", baseline, "the measure of K_no-ext")
+    yield equal("E_opt(K(1)), the same", first, "the measure of K = 0")
+    yield at_most("E_opt(K) against E_cost(K): 0 where that is", dominated, "both measures of a random K")
+    yield equal("E_cost(K) where E_opt(K) = 0", vanishing, "K optimal on U, random on S")
+    yield equal("E_cost(K_no-ext) where A U = 0", degenerate, "A replaced by A P_S")
+
+
+def no_exploration(settings: Settings) -> Iterator[Claim]:
+    """K(t) x = 0 for every x orthogonal to all states visited in training, for any B and Q ⪰ 0.
+
+    So if span(S) holds all of these, E_opt(K(t)) = E_opt(K_no-ext). For A = B = I and any S it does:
+    E_opt(K(t)) = E_opt(K_no-ext) = 1 and E_cost(K(t)) = E_cost(K_no-ext) = H at every t.
+    """
+    iterations = 200
+    predicted_opt, predicted_cost = closed_forms.identity_measures(settings.horizon)
+    explored, outside, measures, optimality, excess = [], [], [], [], []
+    for key in settings.keys("prop:no_exploration_no_extrapolation"):
+        problem, S = _two_separate_halves(key, settings)
+        # Careful from every direction: where the other half is unstable, too long steps would amplify what rounding puts there.
+        history = iterates(problem, S, careful_rate(problem, basis(settings.dim)), iterations)
+        visited = jax.vmap(lambda K, problem=problem, S=S: visited_states(problem, Linear(K), S))(history).reshape(-1, settings.dim)
+        explored.append((settings.dim // 2, np.linalg.matrix_rank(visited, tol=1e-10 * np.abs(visited).max())))
+        outside.append((0.0, history @ unseen_directions(S).T))
+        baseline = optimality_measure(problem, nonextrapolating_controller(problem, S), S)
+        measures.append((baseline, _along(optimality_measure, problem, history, S)))
+
+        still = identity(settings.dim, horizon=settings.horizon)
+        X = sphere(key, max(settings.dim // 2, 1), settings.dim)
+        history = iterates(still, X, careful_rate(still, X), iterations)
+        optimality.append((predicted_opt, _along(optimality_measure, still, history, X)))
+        excess.append((predicted_cost, _along(cost_measure, still, history, X)))
+    route = f"all of {iterations} iterations"
+    yield equal("dimensions visited in training (two decoupled halves)", explored, f"rank of the states of {route}")
+    yield equal("K(t) x, x orthogonal to them", outside, route)
+    yield equal("E_opt(K(t)), where span(S) holds them", measures, route)
+    yield equal("identity: E_opt(K(t))", optimality, f"{route}, random S")
+    yield equal("identity: E_cost(K(t))", excess, f"{route}, random S")
+
+
+@partial(jax.jit, static_argnums=0)
+def _along(measure, problem, history, S):
+    """A measure of every controller of a training run."""
+    return jax.vmap(lambda K: measure(problem, K, S))(history)
+
+
+def intuition(settings: Settings) -> Iterator[Claim]:
+    """An iteration tends to shrink ‖(A + BK)x‖² on the states x that it visited: ‖(A+BK(t+1))x‖² < ‖(A+BK(t))x‖²."""
+    ratios = np.concatenate([shrinkage(gaussian(key, settings.dim, horizon=settings.horizon)) for key in settings.keys("intuition")])
+    on_shift = shrinkage(shift(settings.dim, horizon=settings.horizon))
+    route = f"300 steps of first length 0.02 on {settings.seeds} random systems"
+    yield at_least("share of visited states on which it shrinks: most", [(0.5, np.mean(ratios < 1))], route)
+    yield at_most("median of ‖(A+BK(t+1))x‖² / ‖(A+BK(t))x‖²", [(1.0, np.median(ratios))], route)
+    yield equal("the share for the shift", [(1.0, np.mean(on_shift < 1))], "300 steps of first length 0.02")
+
+
+def shrinkage(problem: LQR, iterations: int = 300) -> np.ndarray:
+    """‖(A+BK(t+1))x‖² / ‖(A+BK(t))x‖² for each t and each state x ≠ 0 visited under K(t), from S = {e_1}."""
+    S = basis(problem.state_dim, 1)
+    history = iterates(problem, S, careful_rate(problem, S), iterations)
+    X = jax.vmap(lambda K: visited_states(problem, Linear(K), S)[0])(history)
+
+    def lengths(history):
+        return jnp.sum((X[:-1] @ jnp.swapaxes(problem.A + problem.B @ history, 1, 2)) ** 2, axis=2)
+
+    before, after = np.asarray(lengths(history[:-1])), np.asarray(lengths(history[1:]))
+    return (after / np.where(before > 1e-24, before, np.nan))[before > 1e-24]
+
+
+def minimal_norm(settings: Settings) -> Iterator[Claim]:
+    """Of all minimisers of J(·; S), K_no-ext is the only one of least norm  (Q ≻ 0)."""
+    solutions, norms = [], []
+    for key in settings.keys("lem:min_norm"):
+        problem, K, S = _problem_gain_states(key, settings, rank=None)
+        wanted = np.asarray(extrapolating_controller(problem) @ S.T)
+        K_no_ext = nonextrapolating_controller(problem, S)
+        solutions.append((K_no_ext, np.linalg.lstsq(np.asarray(S), wanted.T, rcond=None)[0].T))
+        elsewhere = K @ (jnp.eye(settings.dim) - seen_projector(S))
+        norms.append((jnp.sum(K_no_ext**2) + jnp.sum(elsewhere**2), jnp.sum((K_no_ext + elsewhere) ** 2)))
+    yield equal("K of least norm with K x_0 = −B⁻¹A x_0, each entry", solutions, "least squares")
+    yield equal("‖K‖² of another minimiser: ‖K_no-ext‖² + ‖its part on S⊥‖²", norms, "random controls on S⊥")
+
+
+def cyclic_vectors(settings: Settings) -> Iterator[Claim]:
+    """x, A x, …, A^{D−1} x span the space for almost every A; for the shift from e_1, too, for the identity never."""
+    D, half = settings.dim, settings.dim // 2
+    e_1 = basis(D, 1)
+    random = [(D, krylov_rank(gaussian(key, D, horizon=1).A, sphere(key, 1, D))) for key in settings.keys("lem:cyc_vector_generic")]
+    large = [(100, krylov_rank(gaussian(key, 100, horizon=1).A, sphere(key, 1, 100))) for key in settings.keys("lem:cyc_vector_generic")]
+    deficient = []
+    for key in settings.keys("lem:cyc_vector_generic"):
+        problem, S = _two_separate_halves(key, settings)
+        deficient.append((half, krylov_rank(problem.A, S[:1])))
+    route = "orthogonalised powers, singular values against n·ε·‖A‖"
+    yield equal("rank of (A, x), A Gaussian, x random", random, route, 0)
+    yield equal("the same for D = 100", large, route, 0)
+    yield equal("rank of (A, e_1), A the shift", [(D, krylov_rank(shift(D, horizon=1).A, e_1))], route, 0)
+    yield equal("rank of (A, e_1), A the identity", [(1, krylov_rank(identity(D, horizon=1).A, e_1))], route, 0)
+    yield equal("rank of (A, x), A in two halves, hidden by a rotation", deficient, route, 0)
+
+
+def _problem_gain_states(key, settings: Settings, rank: int | None):
+    """A random problem with Q of this rank, a random K, and about half as many random seen states as dimensions."""
+    key_problem, key_gain, key_states = jax.random.split(key, 3)
+    problem = random_lqr(key_problem, settings, rank=rank)
+    K = 0.3 * jax.random.normal(key_gain, problem.A.shape)
+    return problem, K, jax.random.normal(key_states, (max(settings.dim // 2, 1), settings.dim))
+
+
+def _two_separate_halves(key, settings: Settings):
+    """A system of two halves that know nothing of each other, in rotated coordinates, and seen states that span the first half."""
+    D, half = settings.dim, settings.dim // 2
+    first = jnp.arange(D) < half
+    together = first[:, None] == first[None, :]
+    key_problem, key_rotation, key_states = jax.random.split(key, 3)
+    coupled, rotation = random_lqr(key_problem, settings), random_orthogonal(key_rotation, D)
+    A, B, Q = (rotation @ (M * together) @ rotation.T for M in (coupled.A, coupled.B, coupled.Q))
+    S = (jax.random.normal(key_states, (half, D)) * first[None, :]) @ rotation.T
+    return LQR(A, B, (Q + Q.T) / 2, horizon=settings.horizon), S

@@ -1,0 +1,52 @@
+"""All statements, by the paper's labels, and their verification."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import jax
+
+from offspan.theory import exploring, regularized, underdetermined
+from offspan.theory.claims import Claim, Settings
+
+STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
+    "lem:lqr_gradient": underdetermined.gradient,
+    "lem:cost_min_underdetermined": underdetermined.minimum,
+    "lem:extrapolation_measures_invariant": underdetermined.invariance,
+    "lem:extrapolation_measures_invariant_general_q": underdetermined.invariance_any_q,
+    "sec:prelim:extrapolation": underdetermined.footnotes,
+    "sec:analysis:intuition": underdetermined.intuition,
+    "prop:no_exploration_no_extrapolation": underdetermined.no_exploration,
+    "prop:shift": exploring.shift_ratios,
+    "lem:shift_Kpg_K2": exploring.shift_controller,
+    "beyond:shift_any_horizon": exploring.shift_any_horizon,
+    "beyond:shift_any_start": exploring.shift_any_start,
+    "lem:min_norm": underdetermined.minimal_norm,
+    "cor:no_euc_norm_min": exploring.norm_gap,
+    "prop:shift_diag_q": exploring.shift_diagonal_q,
+    "lem:cyc_vector_generic": underdetermined.cyclic_vectors,
+    "lem:determined_shift_infinite_horizon": regularized.single_minimiser,
+    "lem:underdetermined_R_nonzero": regularized.many_minimisers,
+    "app:determined_R_neq_zero": regularized.finite_horizon,
+    "beyond:infinite_horizon": regularized.infinite_horizon,
+}
+
+
+def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_statement: Callable[[str], object] = str) -> Iterator[Claim]:  # noqa: B008
+    """The claims of these statements, or of all, one by one; `on_statement` hears each label before its statement is tried.
+
+    Asked for by name, a statement that these settings do not fit is an error; among all, it is passed over with a claim that says why.
+
+    >>> import jax; jax.config.update("jax_enable_x64", True)
+    >>> [claim.verdict for claim in verify(["lem:shift_Kpg_K2"])]
+    ['holds']
+    """
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ValueError("verify: claims need float64, but jax works in float32: call jax.config.update('jax_enable_x64', True) first.")
+    settings = settings.checked()
+    for label in labels or STATEMENTS:
+        on_statement(label)
+        try:
+            yield from (claim._replace(label=label) for claim in STATEMENTS[label](settings))
+        except ValueError as error:
+            if labels:
+                raise ValueError(f"{label}: {error}") from error
+            yield Claim.does_not_apply(label, str(error))
