@@ -63,7 +63,7 @@ def list_all(folder: Root = RUNS) -> None:
     presets = Table("preset", "what", "systems", title="Presets: offspan reproduce NAME", box=None, title_justify="left")
     for name in preset_names():
         spec = load_preset(name)
-        presets.add_row(name, spec.title, ", ".join(spec.systems))
+        presets.add_row(name, spec.title, spec.content())
     console.print(presets)
     runs = Table("run", "state", "seconds", title=f"\nRuns in {folder}: offspan show NAME", box=None, title_justify="left")
     for run in find_runs(folder):
@@ -80,18 +80,17 @@ def show(
     """The table of a run."""
     from offspan.experiments.spec import nearest
     from offspan.experiments.store import RunFolder, find_runs
-    from offspan.report.figures import as_frame
-    from offspan.report.summary import summary
+    from offspan.report.kinds import report
     from offspan.report.tables import terminal_table
 
     stored = RunFolder(folder / run)
     if not stored.spec_file.exists():
         raise ValueError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
-    result = stored.load_result()
+    shown = report(stored.load_result())
     if csv:
-        print(as_frame(summary(result)).to_csv(index=False), end="")
+        print(shown.data.to_csv(index=False), end="")
     else:
-        console.print(terminal_table(result))
+        console.print(terminal_table(shown.sheet))
 
 
 @app.command()
@@ -131,7 +130,7 @@ def verify(
 def _run_and_report(spec, folder: Path) -> None:
     from offspan.experiments.run import run
     from offspan.experiments.store import RunFolder
-    from offspan.report.figures import figures
+    from offspan.report.kinds import report
     from offspan.report.tables import latex_table, markdown_table, terminal_table
 
     columns = (
@@ -149,13 +148,14 @@ def _run_and_report(spec, folder: Path) -> None:
     except KeyboardInterrupt:
         print(f"offspan: stopped; what was done of {spec.name} is kept, and the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
-    console.print(terminal_table(result))
     beside = RunFolder(folder / (spec.compare_with + ("-quick" if spec.quick else ""))) if spec.compare_with else None
     if beside is not None and not beside.is_complete():
         console.print(f"Drawn alone: for the comparison with {spec.compare_with}, reproduce that first.")
         beside = None
-    drawn = figures(result, beside.load_result() if beside else None)
-    written = RunFolder(folder / spec.name).save_report(drawn, {"table.md": markdown_table(result), "table.tex": latex_table(result)})
+    made = report(result, beside.load_result() if beside else None)
+    console.print(terminal_table(made.sheet))
+    tables = {"table.md": markdown_table(made.sheet), "table.tex": latex_table(made.sheet)}
+    written = RunFolder(folder / spec.name).save_report(made.figures, tables)
     console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 

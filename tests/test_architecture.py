@@ -21,6 +21,7 @@ LAYERS = [
     "states",
     "baselines",
     "measures",
+    "exploration",
     "training.loop",
     "training.policy_gradient",
     "training.lqr",
@@ -28,14 +29,26 @@ LAYERS = [
     "training.lqr_group",
     "training.lqr_batch",
     "training",
+    "theory.closed_forms",
+    "theory.riccati",
+    "theory.claims",
+    "theory.underdetermined",
+    "theory.exploring",
+    "theory.regularized",
+    "theory.verify",
+    "theory",
     "experiments.spec",
     "experiments.lqr",
+    "experiments.starts",
     "experiments.store",
     "experiments.run",
     "experiments",
     "report.summary",
     "report.figures",
     "report.tables",
+    "report.starts",
+    "report.kinds",
+    "report.claims",
     "report",
     "cli",
 ]
@@ -58,8 +71,9 @@ def imports(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
-            whole_package = node.module == "offspan"
-            found |= {f"offspan.{alias.name}" for alias in node.names} if whole_package else {node.module or ""}
+            # A name imported from a package may be a module of it.
+            named = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {whole if whole.removeprefix("offspan.") in MODULES else node.module or "" for whole in named.values()}
     return found
 
 

@@ -16,7 +16,7 @@ import xarray as xr
 import offspan
 from offspan.experiments.lqr import distinct_tasks
 from offspan.experiments.run import run
-from offspan.experiments.spec import load_preset, load_spec, preset_names
+from offspan.experiments.spec import LQRSpec, load_preset, load_spec, preset_names
 from offspan.experiments.store import RunFolder
 
 SPEC = """
@@ -45,7 +45,7 @@ def spec(tmp_path):
 
 def test_presets_have_the_papers_settings():
     """[R24, app:experiments:details:lqr]; seeds, learning rates and iterations as the paper gives them."""
-    assert preset_names() == ["lqr", "lqr-horizon-sweep", "lqr-large", "lqr-long-horizon", "lqr-random-abq"]
+    assert preset_names() == ["lqr", "lqr-horizon-sweep", "lqr-large", "lqr-long-horizon", "lqr-random-abq", "shift-regularized"]
     expected = {
         "lqr": (["identity", "shift", "gaussian"], [5], [5], [1, 2, 3, 4], 20, [1e-3], 100_000),
         "lqr-long-horizon": (["identity", "shift", "gaussian"], [5], [8], [1, 2, 3, 4], 20, [1e-3], 100_000),
@@ -54,11 +54,13 @@ def test_presets_have_the_papers_settings():
     }
     for name, settings in expected.items():
         spec = load_preset(name)
+        assert isinstance(spec, LQRSpec)
         assert (spec.systems, spec.dim, spec.horizon, spec.seen, len(spec.seeds), spec.learning_rate, spec.iterations) == settings
         assert spec.precision == "float64"
         assert spec.as_quick().quick
         assert spec.as_quick().iterations < spec.iterations
-    assert len(distinct_tasks(load_preset("lqr-large"))[0]) == 48
+        if name == "lqr-large":
+            assert len(distinct_tasks(spec)[0]) == 48
 
 
 def test_a_result_holds_what_single_runs_give(spec, tmp_path):
@@ -114,7 +116,9 @@ def test_ones_own_matrices_come_from_the_spec_or_a_file(tmp_path):
     single = offspan.train_lqr(offspan.LQR(A, B, horizon=3), np.array([[1.0, 1.0]]), learning_rate=0.05, iterations=50)
     np.testing.assert_allclose(first.K.squeeze(), np.asarray(single.K).squeeze(), rtol=1e-12)
     assert first.normalized_cost.isnull().all()  # B is not square: no measure is defined
-    assert A.tolist() == load_spec(tmp_path / "runs" / "file" / "spec.toml").matrices["mine"].A
+    stored = load_spec(tmp_path / "runs" / "file" / "spec.toml")
+    assert isinstance(stored, LQRSpec)
+    assert A.tolist() == stored.matrices["mine"].A
 
 
 def test_an_interrupted_run_is_taken_up_to_the_same_bits(spec, tmp_path):

@@ -6,7 +6,7 @@ import xarray as xr
 
 from offspan.report.figures import figures, horizon_curves, measure_bars, measure_curves
 from offspan.report.summary import MEASURES, quartiles, summary
-from offspan.report.tables import latex_table, markdown_table, terminal_table
+from offspan.report.tables import latex_table, markdown_table, measure_sheet, terminal_table
 
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
 
@@ -139,16 +139,17 @@ def test_a_table_says_what_is_not_defined_and_why():
     data = result(systems=("shift",))
     for measure in MEASURES:
         data[measure].loc[{"seen": 3}] = np.nan
-    table = markdown_table(data)
+    table = markdown_table(measure_sheet(data))
     assert "| shift | 3 | – | – |  |" in table
     assert "not defined, as nothing is unseen" in table
     assert "nan" not in table
-    assert "Theory" not in markdown_table(result(systems=("mine",)))
+    assert "Theory" not in markdown_table(measure_sheet(result(systems=("mine",))))
 
 
 def test_tables_in_three_forms_show_the_same_numbers():
     data = result(diverged=2)
-    table, markdown, latex = terminal_table(data), markdown_table(data), latex_table(data)
+    sheet = measure_sheet(data)
+    table, markdown, latex = terminal_table(sheet), markdown_table(sheet), latex_table(sheet)
     assert table.row_count == 6
     values = data.normalized_cost.sel(system="shift", seen=1).values[0, 0, 0, :, -1]
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])

@@ -1,18 +1,20 @@
 """A sweep of linear controllers: from a spec to its distinct runs, and from their batches to one labelled result."""
 
 import itertools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import xarray as xr
 
 from offspan.baselines import minimal_cost
-from offspan.experiments.spec import LQRSpec
+from offspan.experiments.spec import LQRSpec, Spec
 from offspan.problems import LQR
 from offspan.states import basis
-from offspan.training import LQRBatch, Status
+from offspan.training import LQRBatch, Status, train_lqr_batch
 
+State = LQRBatch
 STATUS = [Status.finished, Status.converged, Status.diverged]  # the integers 0, 1, 2 of the stored variable `status`
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
 
@@ -24,11 +26,6 @@ class Task(NamedTuple):
     learning_rate: float
     seen: int
     seed: int
-
-
-def shapes(spec: LQRSpec) -> list[tuple[int, int]]:
-    """(dim, horizon): each is trained in a batch of its own."""
-    return list(itertools.product(spec.dim, spec.horizon))
 
 
 def distinct_tasks(spec: LQRSpec) -> tuple[list[Task], np.ndarray]:
@@ -57,6 +54,21 @@ def problem_of(spec: LQRSpec, task: Task, dim: int, horizon: int) -> LQR:
     return jax.tree.map(lambda M: M.astype(spec.precision), spec.problem(task.system, task.seed, dim, horizon))
 
 
+def train(spec: LQRSpec, part: int, resume: LQRBatch | None, on_chunk: Callable[[LQRBatch], Any]) -> LQRBatch:
+    """The batch of one shape."""
+    dim, horizon = spec.shapes()[part]
+    tasks, _ = distinct_tasks(spec)
+    return train_lqr_batch(
+        [problem_of(spec, task, dim, horizon) for task in tasks],
+        [seen_set(spec, dim, task.seen) for task in tasks],
+        learning_rate=[task.learning_rate for task in tasks],
+        iterations=spec.iterations,
+        record_every=spec.record_every,
+        resume=resume,
+        on_chunk=on_chunk,
+    )
+
+
 def to_dataset(spec: LQRSpec, batches: list[LQRBatch]) -> xr.Dataset:
     """One labelled result of the batches of all shapes. Matrices of smaller dimensions are filled up with NaN."""
     tasks, place = distinct_tasks(spec)
@@ -74,7 +86,7 @@ def to_dataset(spec: LQRSpec, batches: list[LQRBatch]) -> xr.Dataset:
 
     systems: dict[str, list[np.ndarray]] = {name: [] for name in "ABQR"}
     excess = []
-    for (dim, horizon), batch in zip(shapes(spec), batches, strict=True):
+    for (dim, horizon), batch in zip(spec.shapes(), batches, strict=True):
         problems = [problem_of(spec, task, dim, horizon) for task in tasks]
         for name in systems:
             systems[name].append(np.stack([np.asarray(getattr(problem, name)) for problem in problems]))
@@ -84,11 +96,7 @@ def to_dataset(spec: LQRSpec, batches: list[LQRBatch]) -> xr.Dataset:
 
     data: dict[str, tuple] = {
         "K": ((*SWEPT, "control", "state"), swept(matrices([batch.K for batch in batches], most_controls, most_states))),
-        "status": (
-            SWEPT,
-            swept([np.array([STATUS.index(Status(s)) for s in batch.status], np.int8) for batch in batches]),
-            {"flag_values": np.arange(len(STATUS), dtype=np.int8), "flag_meanings": " ".join(STATUS)},
-        ),
+        "status": (SWEPT, swept([status_numbers(batch.status) for batch in batches]), STATUS_MEANING),
         "iterations": (SWEPT, swept([batch.iterations for batch in batches]), {"long_name": "updates made"}),
         "excess_training_cost": (SWEPT, swept(excess), {"long_name": "J(K; S) − J*(S)"}),
     }
@@ -118,8 +126,26 @@ def to_dataset(spec: LQRSpec, batches: list[LQRBatch]) -> xr.Dataset:
         "seed": spec.seeds,
         "iteration": batches[0].recorded,
     }
-    attrs = {"name": spec.name, "title": spec.title, "iterations": spec.iterations, "quick": int(spec.quick), "precision": spec.precision}
-    return xr.Dataset(data, coords=coords, attrs=attrs)
+    return xr.Dataset(data, coords=coords, attrs=attributes(spec))
+
+
+def attributes(spec: Spec) -> dict[str, Any]:
+    """What a result says of itself."""
+    return {
+        "kind": spec.kind,
+        "name": spec.name,
+        "title": spec.title,
+        "iterations": spec.iterations,
+        "quick": int(spec.quick),
+        "precision": spec.precision,
+    }
+
+
+STATUS_MEANING = {"flag_values": np.arange(len(STATUS), dtype=np.int8), "flag_meanings": " ".join(STATUS)}
+
+
+def status_numbers(status: np.ndarray) -> np.ndarray:
+    return np.array([STATUS.index(Status(one)) for one in status], np.int8)
 
 
 def _least(problem: LQR, x0s: np.ndarray) -> float:

@@ -8,15 +8,16 @@ from typing import Any
 import jax
 import xarray as xr
 
-from offspan.experiments.lqr import distinct_tasks, problem_of, seen_set, shapes, to_dataset
-from offspan.experiments.spec import LQRSpec
+from offspan.experiments import lqr, starts
+from offspan.experiments.spec import Spec
 from offspan.experiments.store import RunFolder, provenance
-from offspan.training import LQRBatch, train_lqr_batch
 
 CHECKPOINT_SECONDS = 10.0
+# A kind of experiment is a module with a State (a named tuple of arrays, `done` iterations in), `train` and `to_dataset`.
+KINDS: dict[str, Any] = {"lqr": lqr, "starts": starts}
 
 
-def run(spec: LQRSpec, root: Path, progress: Callable[[float], Any], checkpoint_seconds: float = CHECKPOINT_SECONDS) -> xr.Dataset:
+def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_seconds: float = CHECKPOINT_SECONDS) -> xr.Dataset:
     """The result of `spec`, in `root/<name>`: found complete, taken up from its checkpoints, or made from the start; always the same bits.
 
     `progress` hears the share done, from 0 to 1. An interruption leaves a checkpoint of the last whole chunk.
@@ -29,31 +30,28 @@ def run(spec: LQRSpec, root: Path, progress: Callable[[float], Any], checkpoint_
         folder.drop_checkpoints()
         return folder.load_result()
     origin = provenance(spec)
-    weights = [dim**2 * horizon for dim, horizon in shapes(spec)]  # what an iteration costs
-    batches, seconds = [], 0.0
+    weights = spec.part_weights()
+    states, seconds = [], 0.0
     for part in range(len(weights)):
         before = sum(weights[:part])
 
-        def report(batch: LQRBatch, part=part, before=before) -> None:
-            progress((before + weights[part] * batch.done / spec.iterations) / sum(weights))
+        def report(state: Any, part=part, before=before) -> None:
+            progress((before + weights[part] * state.done / spec.iterations) / sum(weights))
 
-        batch, spent = _train(spec, folder, part, report, checkpoint_seconds)
-        batches.append(batch)
+        state, spent = _train(spec, folder, part, report, checkpoint_seconds)
+        states.append(state)
         seconds += spent
-    result = to_dataset(spec, batches)
+    result = KINDS[spec.kind].to_dataset(spec, states)
     folder.save_provenance(origin, seconds)
     folder.save_result(result)
     folder.drop_checkpoints()
     return result
 
 
-def _train(
-    spec: LQRSpec, folder: RunFolder, part: int, report: Callable[[LQRBatch], Any], checkpoint_seconds: float
-) -> tuple[LQRBatch, float]:
-    """The batch of one shape, and the seconds that went into it in all."""
-    dim, horizon = shapes(spec)[part]
-    tasks, _ = distinct_tasks(spec)
-    latest, spent = folder.load_checkpoint(spec, part)
+def _train(spec: Spec, folder: RunFolder, part: int, report: Callable[[Any], Any], checkpoint_seconds: float) -> tuple[Any, float]:
+    """The state of one part at its end, and the seconds that went into it in all."""
+    kind = KINDS[spec.kind]
+    latest, spent = folder.load_checkpoint(spec, part, kind.State)
     if latest is not None and latest.done == spec.iterations:
         return latest, spent
     started = saved = time.monotonic()
@@ -62,24 +60,16 @@ def _train(
         if latest is not None:
             folder.save_checkpoint(spec, part, latest, spent + time.monotonic() - started)
 
-    def on_chunk(batch: LQRBatch) -> None:
+    def on_chunk(state: Any) -> None:
         nonlocal latest, saved
-        latest = batch
-        report(batch)
+        latest = state
+        report(state)
         if time.monotonic() - saved >= checkpoint_seconds:
             save()
             saved = time.monotonic()
 
     try:
-        latest = train_lqr_batch(
-            [problem_of(spec, task, dim, horizon) for task in tasks],
-            [seen_set(spec, dim, task.seen) for task in tasks],
-            learning_rate=[task.learning_rate for task in tasks],
-            iterations=spec.iterations,
-            record_every=spec.record_every,
-            resume=latest,
-            on_chunk=on_chunk,
-        )
+        latest = kind.train(spec, part, latest, on_chunk)
     finally:
         save()
     return latest, spent + time.monotonic() - started

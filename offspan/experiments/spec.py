@@ -3,6 +3,7 @@
 import difflib
 import hashlib
 import importlib.resources
+import itertools
 import tomllib
 import zipfile
 from collections.abc import Callable
@@ -51,25 +52,48 @@ class Matrices(_Strict):
     R: Matrix | None = None
 
 
-class LQRSpec(_Strict):
+class Spec(_Strict):
+    """What every experiment has."""
+
+    kind: Any  # a Literal in each kind of spec
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    title: str = ""
+    seeds: list[Seed] = pydantic.Field([0], min_length=1)
+    iterations: Positive
+    precision: Literal["float32", "float64"] = "float64"
+    compare_with: str | None = None
+    quick_iterations: Positive | None = None
+    quick: bool = False
+
+    def as_quick(self) -> "Spec":
+        """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
+        iterations = self.quick_iterations or max(self.iterations // 20, 1)
+        return self.model_copy(update={"name": f"{self.name}-quick", "iterations": iterations, "quick": True})
+
+    def digest(self) -> str:
+        """Which experiment this is: a hash of all of it but its title."""
+        return hashlib.sha256(self.model_dump_json(exclude={"title"}).encode()).hexdigest()
+
+    def part_weights(self) -> list[float]:
+        """The parts that are trained one after another, each with a checkpoint of its own, by what an iteration of them costs."""
+        return [1.0]
+
+    def content(self) -> str:
+        """What is trained, in a few words."""
+        return ""
+
+
+class LQRSpec(Spec):
     """A sweep of linear controllers: every combination of the lists below is a run, trained on e_1..e_n or on `seen_states`."""
 
     kind: Literal["lqr"] = "lqr"
-    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    title: str = ""
     systems: list[str] = pydantic.Field(min_length=1)
     dim: list[Positive] = pydantic.Field(min_length=1)
     horizon: list[Positive] = pydantic.Field(min_length=1)
     seen: Annotated[list[Positive], pydantic.Field(min_length=1)] | None = None
     seen_states: Matrix | None = None
-    seeds: list[Seed] = pydantic.Field([0], min_length=1)
     learning_rate: list[Rate] = pydantic.Field(min_length=1)
-    iterations: Positive
     record_every: Positive = pydantic.Field(100, le=1000)
-    precision: Literal["float32", "float64"] = "float64"
-    compare_with: str | None = None
-    quick_iterations: Positive | None = None
-    quick: bool = False
     matrices: dict[str, Matrices] = {}
 
     @pydantic.field_validator("systems", "dim", "horizon", "seen", "seeds", "learning_rate")
@@ -113,17 +137,49 @@ class LQRSpec(_Strict):
     def depends_on_seed(self, system: str) -> bool:
         return system in RANDOM
 
-    def as_quick(self) -> "LQRSpec":
-        """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
-        iterations = self.quick_iterations or max(self.iterations // 20, 1)
-        return self.model_copy(update={"name": f"{self.name}-quick", "iterations": iterations, "quick": True})
+    def shapes(self) -> list[tuple[int, int]]:
+        """(dim, horizon): each is trained in a batch of its own."""
+        return list(itertools.product(self.dim, self.horizon))
 
-    def digest(self) -> str:
-        """Which experiment this is: a hash of all of it but its title."""
-        return hashlib.sha256(self.model_dump_json(exclude={"title"}).encode()).hexdigest()
+    def part_weights(self) -> list[float]:
+        return [float(dim**2 * horizon) for dim, horizon in self.shapes()]
+
+    def content(self) -> str:
+        return ", ".join(self.systems)
 
 
-def load_preset(name: str) -> LQRSpec:
+class StartsSpec(Spec):
+    """One problem with R = control_cost · I, trained from many random controllers K(1): do they come together?"""
+
+    kind: Literal["starts"]
+    system: Literal["identity", "shift"]
+    dim: Positive
+    horizon: Positive
+    seen: Positive = 1
+    control_cost: Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)] = 1.0
+    starts: Annotated[int, pydantic.Field(strict=True, ge=2, lt=10**6)]
+    start_std: Rate
+    learning_rate: Rate
+    record_every: Positive = 1000
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self):
+        if self.seen > self.dim:
+            raise ValueError(f"`seen` asks for {self.seen} basis states, but `dim` is {self.dim}")
+        return self
+
+    def problem(self) -> LQR:
+        system = FAMILIES[self.system](0, self.dim, self.horizon)
+        return LQR(system.A, R=self.control_cost * np.eye(self.dim), horizon=self.horizon)
+
+    def content(self) -> str:
+        return f"{self.system}, R = {self.control_cost:g} I"
+
+
+KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec}
+
+
+def load_preset(name: str) -> Spec:
     if name not in preset_names():
         raise ValueError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
     text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text()
@@ -135,7 +191,7 @@ def preset_names() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
-def load_spec(path: Path) -> LQRSpec:
+def load_spec(path: Path) -> Spec:
     """Reads a spec; `file = "….npz"` under a system's matrices stands for the arrays A, B, Q, R in that file, beside the spec."""
     try:
         content = tomllib.loads(path.read_text())
@@ -161,15 +217,18 @@ def _read_npz(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not an .npz file of numbers ({error}); write it with numpy.savez(path, A=…, B=…).") from error
 
 
-def _parse(content: dict[str, Any], source: str) -> LQRSpec:
+def _parse(content: dict[str, Any], source: str) -> Spec:
+    kind = content.setdefault("kind", "lqr")
+    if kind not in KINDS:
+        raise ValueError(f"{source}: there is no kind {kind!r}{nearest(str(kind), list(KINDS))}; there are {', '.join(KINDS)}.")
     try:
-        return LQRSpec.model_validate(content)
+        return KINDS[kind].model_validate(content)
     except pydantic.ValidationError as error:
         # A key misspelt is also a key missing; the misspelling is the better news.
         first = next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            model = Matrices if first["loc"][0] == "matrices" else LQRSpec
+            model = Matrices if first["loc"][0] == "matrices" else KINDS[kind]
             known = list(model.model_fields)
             raise ValueError(f"{source}: there is no key {place!r}{nearest(str(first['loc'][-1]), known)}.") from None
         message = first["msg"].removeprefix("Value error, ").rstrip(".")

@@ -11,7 +11,7 @@ import subprocess
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -19,9 +19,10 @@ import tomli_w
 import xarray as xr
 
 import offspan
-from offspan.experiments.spec import LQRSpec, load_spec
+from offspan.experiments.spec import Spec, load_spec
 from offspan.files import write_whole
-from offspan.training import LQRBatch
+
+State = TypeVar("State")
 
 
 class RunFolder:
@@ -32,7 +33,7 @@ class RunFolder:
         self.spec_file, self.result_file, self.provenance_file = path / "spec.toml", path / "result.nc", path / "provenance.json"
         self.checkpoints, self.figures = path / "checkpoint", path / "figures"
 
-    def claim(self, spec: LQRSpec) -> None:
+    def claim(self, spec: Spec) -> None:
         """Makes the folder for this spec, or finds that it is this spec's already; a folder of anything else is refused."""
         for leftover in self.path.glob(".[0-9]*.*") if self.path.is_dir() else ():
             leftover.unlink(missing_ok=True)  # half a file of a process that was killed
@@ -50,7 +51,7 @@ class RunFolder:
         content = tomli_w.dumps(spec.model_dump(exclude_none=True)).encode()
         write_whole(self.spec_file, lambda path: path.write_bytes(content))
 
-    def spec(self) -> LQRSpec:
+    def spec(self) -> Spec:
         return load_spec(self.spec_file)
 
     def is_complete(self) -> bool:
@@ -63,7 +64,7 @@ class RunFolder:
         for path in self.checkpoints.glob("part-*.npz"):
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 done += int(stored["done"])
-        return done / (spec.iterations * len(spec.dim) * len(spec.horizon))
+        return done / (spec.iterations * len(spec.part_weights()))
 
     def state(self) -> str:
         """In words, whatever is there."""
@@ -72,8 +73,9 @@ class RunFolder:
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return "cannot be read"
 
-    def save_checkpoint(self, spec: LQRSpec, part: int, batch: LQRBatch, seconds: float) -> None:
-        arrays = {**batch._asdict(), "digest": np.array(spec.digest()), "seconds": np.array(seconds)}
+    def save_checkpoint(self, spec: Spec, part: int, state: Any, seconds: float) -> None:
+        """`state` is a named tuple of arrays."""
+        arrays = {**state._asdict(), "digest": np.array(spec.digest()), "seconds": np.array(seconds)}
 
         def write(path: Path) -> None:
             with path.open("wb") as file:
@@ -82,8 +84,8 @@ class RunFolder:
         self.checkpoints.mkdir(exist_ok=True)
         write_whole(self.checkpoints / f"part-{part}.npz", write)
 
-    def load_checkpoint(self, spec: LQRSpec, part: int) -> tuple[LQRBatch | None, float]:
-        """The batch of one shape and the seconds spent on it, or (None, 0) where there is no checkpoint of this spec."""
+    def load_checkpoint(self, spec: Spec, part: int, kind: type[State]) -> tuple[State | None, float]:
+        """The state of one part and the seconds spent on it, or (None, 0) where there is no checkpoint of this spec."""
         path = self.checkpoints / f"part-{part}.npz"
         if not path.exists():
             return None, 0.0
@@ -93,7 +95,7 @@ class RunFolder:
             if str(arrays.pop("digest")) != spec.digest():
                 raise ValueError("it belongs to another spec")
             seconds = float(arrays.pop("seconds"))
-            return LQRBatch(**{**arrays, "done": int(arrays["done"])}), seconds
+            return kind(**{**arrays, "done": int(arrays["done"])}), seconds
         except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"the checkpoint {path} cannot be used ({error}); delete it to start that part again.") from error
 
@@ -141,7 +143,7 @@ class RunFolder:
             return {}
 
 
-def provenance(spec: LQRSpec) -> dict[str, Any]:
+def provenance(spec: Spec) -> dict[str, Any]:
     """Where a result comes from; asked at the start, since a checkout may move on while a long run goes on with the code it loaded."""
     packages = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "xarray")
     device = jax.devices()[0]
@@ -170,7 +172,7 @@ def _commit() -> str | None:
         return None
 
 
-def _difference(stored: LQRSpec, given: LQRSpec) -> str:
+def _difference(stored: Spec, given: Spec) -> str:
     """`iterations` 100 there, 200 here; …"""
     ours, theirs = stored.model_dump(), given.model_dump()
     changes = [

@@ -23,8 +23,8 @@ def statement_text(label: str) -> str:
 def terminal_claims(claims: list[Claim], settings: Settings) -> Table:
     table = Table(title=_title(settings), caption=verdict(claims), box=box.SIMPLE_HEAD)
     table.add_column("statement, and what was measured", overflow="fold")
-    for heading, justify in (("predicted", "right"), ("", "center"), ("measured", "right"), ("", "left")):
-        table.add_column(heading, justify=justify, no_wrap=True)
+    for heading in ("predicted", "", "measured", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
     for label, group in groupby(claims, key=lambda claim: claim.label):
         table.add_row(f"[bold]{label}[/bold]")
         for claim in group:

@@ -1,6 +1,7 @@
 """Tables: functions of a result; for the terminal, in markdown and in LaTeX."""
 
 import math
+from typing import NamedTuple
 
 import xarray as xr
 from rich import box
@@ -9,6 +10,49 @@ from rich.table import Table
 from offspan.report.summary import Quartiles, Row, summary
 
 EXPECTED = {"identity": "= 1", "shift": "< 1", "gaussian": "< 1"}
+
+
+class Sheet(NamedTuple):
+    """A table before it is printed: cells as text, the first column to the left, the others to the right."""
+
+    title: str
+    headings: list[str]
+    rows: list[list[str]]
+    note: str
+
+
+def terminal_table(sheet: Sheet) -> Table:
+    """A line between rows that differ in their first cell, if they come in groups."""
+    table = Table(title=sheet.title, caption=sheet.note, box=box.SIMPLE_HEAD)
+    for i, heading in enumerate(sheet.headings):
+        table.add_column(heading, justify="right" if i else "left", no_wrap=True)
+    grouped = len({row[0] for row in sheet.rows}) < len(sheet.rows)
+    for previous, row in zip([None, *sheet.rows], sheet.rows, strict=False):
+        if grouped and previous is not None and previous[0] != row[0]:
+            table.add_section()
+        table.add_row(*row)
+    return table
+
+
+def markdown_table(sheet: Sheet) -> str:
+    lines = ["| " + " | ".join(sheet.headings) + " |", "|" + "---|" * len(sheet.headings)]
+    lines += ["| " + " | ".join(row) + " |" for row in sheet.rows]
+    return "\n".join([*lines, "", sheet.note, ""])
+
+
+def latex_table(sheet: Sheet) -> str:
+    escape = str.maketrans({"−": "$-$", "<": "$<$", "∞": r"$\infty$", "η": r"$\eta$", "–": "--", "_": r"\_", "*": "$^*$", "‖": r"$\|$"})
+    head, *body = [" & ".join(cell.translate(escape) for cell in row) + r" \\" for row in [sheet.headings, *sheet.rows]]
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(sheet.headings) - 1)}}}"
+    return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""])
+
+
+def measure_sheet(result: xr.Dataset) -> Sheet:
+    """Both normalised measures of a sweep of linear controllers."""
+    rows = summary(result)
+    columns = _columns(rows)
+    title = f"{result.attrs['name']}: measures normalised by K_no-ext, median (quartiles) over {result.sizes['seed']} seeds"
+    return Sheet(title, [heading for heading, _ in columns], [[cell(row) for _, cell in columns] for row in rows], note(rows))
 
 
 def note(rows: list[Row]) -> str:
@@ -22,38 +66,6 @@ def note(rows: list[Row]) -> str:
     if any(math.isnan(row.normalized_cost.median) for row in rows):
         parts.append("–: not defined, as nothing is unseen, R is not 0 or B is not invertible.")
     return " ".join(parts)
-
-
-def terminal_table(result: xr.Dataset) -> Table:
-    rows = summary(result)
-    title = f"{result.attrs['name']}: measures normalised by K_no-ext, median (quartiles) over {result.sizes['seed']} seeds"
-    table = Table(title=title, caption=note(rows), box=box.SIMPLE_HEAD)
-    for heading, _ in _columns(rows):
-        table.add_column(heading, justify="left" if heading == "system" else "right", no_wrap=True)
-    for previous, row in zip([None, *rows], rows, strict=False):
-        if previous is not None and previous.system != row.system:
-            table.add_section()
-        table.add_row(*(cell(row) for _, cell in _columns(rows)))
-    return table
-
-
-def markdown_table(result: xr.Dataset) -> str:
-    rows = summary(result)
-    columns = _columns(rows)
-    lines = ["| " + " | ".join(heading for heading, _ in columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(cell(row) for _, cell in columns) + " |" for row in rows]
-    return "\n".join([*lines, "", note(rows), ""])
-
-
-def latex_table(result: xr.Dataset) -> str:
-    rows = summary(result)
-    columns = _columns(rows)
-    escape = str.maketrans({"−": "$-$", "<": "$<$", "∞": r"$\infty$", "η": r"$\eta$", "–": "--", "_": r"\_", "*": "$^*$"})
-    body = [" & ".join(cell(row).translate(escape) for _, cell in columns) + r" \\" for row in rows]
-    head = " & ".join(heading.translate(escape) for heading, _ in columns) + r" \\"
-    return "\n".join(
-        [rf"\begin{{tabular}}{{l{'r' * (len(columns) - 1)}}}", r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""]
-    )
 
 
 def _columns(rows: list[Row]):

@@ -1,0 +1,75 @@
+"""One problem, many starts: how far apart are the controllers that policy gradient reaches?"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import xarray as xr
+
+from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
+from offspan.experiments.spec import StartsSpec
+from offspan.states import basis
+from offspan.theory.regularized import largest_distance
+from offspan.training import Status, train_lqr_batch
+from offspan.training.loop import CHUNK
+
+
+class State(NamedTuple):
+    """The controllers of all starts after `recorded[q]` updates, NaN where not yet made."""
+
+    K: np.ndarray  # (q, r, m, n)
+    status: np.ndarray  # (r,), of Status
+    recorded: np.ndarray  # (q,)
+    done: int
+
+
+def train(spec: StartsSpec, part: int, resume: State | None, on_chunk: Callable[[State], Any]) -> State:
+    """K ← K − η ∇J(K; S) from every start at once, kept every `record_every` iterations."""
+    problem, S = spec.problem(), np.asarray(basis(spec.dim, spec.seen))
+    state = resume or _beginning(spec)
+    starts = state.K.shape[1]
+    place = int(np.searchsorted(state.recorded, state.done))
+    while state.done < spec.iterations:
+        stretch = int(state.recorded[place + 1] - state.done)
+        batch = train_lqr_batch(
+            [problem] * starts,
+            [S] * starts,
+            learning_rate=spec.learning_rate,
+            iterations=stretch,
+            K0=state.K[place],
+            record_every=min(stretch, CHUNK),
+        )
+        place += 1
+        K = state.K.copy()
+        K[place] = batch.K
+        status = np.where(batch.status == Status.diverged, Status.diverged, state.status)
+        state = State(K, status, state.recorded, state.done + stretch)
+        on_chunk(state)
+    return state
+
+
+def _beginning(spec: StartsSpec) -> State:
+    shape = spec.starts, spec.dim, spec.dim
+    starts = np.concatenate([spec.start_std * np.asarray(jax.random.normal(jax.random.key(seed), shape)) for seed in spec.seeds])
+    recorded = np.unique(np.append(np.arange(0, spec.iterations, spec.record_every), spec.iterations))
+    K = np.full((len(recorded), *starts.shape), np.nan, spec.precision)
+    K[0] = starts
+    return State(K, np.full(len(starts), Status.finished), recorded, 0)
+
+
+def to_dataset(spec: StartsSpec, states: list[State]) -> xr.Dataset:
+    """Distances are +∞ once a start has diverged."""
+    (state,) = states
+    diverged = (state.status == Status.diverged).any()
+    distance = np.array([np.inf if diverged else largest_distance(K) for K in state.K])
+    norm = np.median(np.linalg.norm(state.K, axis=(2, 3)), axis=1)
+    data: dict[str, tuple] = {
+        "K": (("iteration", "start", "control", "state"), state.K),
+        "status": ("start", status_numbers(state.status), STATUS_MEANING),
+        "largest_distance": ("iteration", distance, {"long_name": "largest distance of two controllers, Frobenius norm"}),
+        "median_norm": ("iteration", norm, {"long_name": "median norm of the controllers"}),
+        "relative_distance": ("iteration", distance / norm, {"long_name": "largest distance over the median norm"}),
+    }
+    settings = {key: getattr(spec, key) for key in ("system", "dim", "horizon", "seen", "control_cost", "learning_rate", "start_std")}
+    return xr.Dataset(data, coords={"iteration": state.recorded}, attrs={**attributes(spec), **settings})

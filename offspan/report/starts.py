@@ -1,0 +1,62 @@
+"""The report of an experiment with many starts: do the controllers come together?"""
+
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from offspan.report.tables import Sheet
+
+PAPER = {"largest_distance": 2.7e-5, "relative_distance": 2e-5}  # [R24, app:determined_R_neq_zero]
+
+
+def distance_data(result: xr.Dataset) -> pd.DataFrame:
+    return result[["largest_distance", "relative_distance", "median_norm"]].to_dataframe().reset_index()
+
+
+def distance_curves(result: xr.Dataset) -> Figure:
+    """The largest distance between two controllers against iterations, absolute and relative to their median norm."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    ax = figure.subplots()
+    looks = {"largest_distance": ("absolute", "#0072B2", "-"), "relative_distance": ("over the median norm", "#D55E00", "--")}
+    for name, (label, colour, style) in looks.items():
+        ax.plot(result.iteration, result[name], color=colour, linestyle=style, label=label)
+        ax.axhline(PAPER[name], color=colour, linestyle=style, linewidth=0.7, alpha=0.7)
+    ax.annotate(
+        f"the paper: {PAPER['largest_distance']:g} and {PAPER['relative_distance']:g}",
+        (0.02, PAPER["largest_distance"] * 1.25),
+        xycoords=("axes fraction", "data"),
+        fontsize=8,
+    )
+    ax.set_yscale("log")
+    ax.set_xlabel("iteration of policy gradient")
+    ax.set_ylabel(r"largest distance  $\max_{i,j}\,\|K_i - K_j\|$")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False)
+    figure.suptitle(_settings(result), fontsize=9)
+    return figure
+
+
+def distance_sheet(result: xr.Dataset) -> Sheet:
+    """Ten moments of training, the last one included."""
+    data = distance_data(result)
+    shown = data.iloc[sorted({round(i * (len(data) - 1) / 10) for i in range(11)})]
+    rows = [
+        [f"{row.iteration:,}", f"{row.largest_distance:.3g}", f"{row.relative_distance:.3g}", f"{row.median_norm:.4f}"]
+        for row in shown.itertuples()
+    ]
+    note = f"The paper reports {PAPER['largest_distance']:g} and {PAPER['relative_distance']:g}, without its number of iterations."
+    return Sheet(
+        f"{result.attrs['name']}: {_settings(result)}",
+        ["iteration", "largest distance", "over the median norm", "median norm"],
+        rows,
+        note,
+    )
+
+
+def _settings(result: xr.Dataset) -> str:
+    a = result.attrs
+    quick = "QUICK LOOK: " if a["quick"] else ""
+    return (
+        f"{quick}{a['system']}, D = {a['dim']}, H = {a['horizon']}, R = {a['control_cost']:g} I, "
+        f"{result.sizes['start']} starts N(0, {a['start_std']:g}²), η = {a['learning_rate']:g}"
+    )
