@@ -101,6 +101,7 @@ def verify(
     dim: Annotated[int, typer.Option(help="Dimension D of the states.")] = 5,
     horizon: Annotated[int, typer.Option(help="Horizon H.")] = 10,
     seeds: Annotated[int, typer.Option(help="Number of random systems, starts and controllers.")] = 5,
+    figures: Annotated[bool, typer.Option("--figures", help="Draw the figures of the theory page, too (at their own settings).")] = False,
     folder: Root = RUNS,
 ) -> None:
     """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
@@ -123,8 +124,26 @@ def verify(
     for name, text in texts.items():
         write_whole(target / name, lambda path, text=text: path.write_text(text))
     console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)
+    if figures:
+        _draw_theory(target)
     if not all(claim.holds for claim in claims):
         raise typer.Exit(1)
+
+
+def _draw_theory(target: Path) -> None:
+    from offspan.experiments.store import RunFolder
+    from offspan.report import theory_figures as draw
+    from offspan.theory import illustrations
+
+    with console.status("drawing …"):
+        drawn = {
+            "intuition": draw.intuition_figure(illustrations.intuition()),
+            "shift-horizon": draw.shift_horizon_figure(illustrations.shift_over_horizons(), dim=5),
+            "norm-gap": draw.norm_gap_figure(illustrations.norm_gap_over_dimensions()),
+            "shift-weights": draw.weight_figure(illustrations.shift_over_weights(), dim=5),
+        }
+        written = RunFolder(target).save_report(drawn, {})
+    console.print("Figures and their data: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 
 def _run_and_report(spec, folder: Path) -> None:

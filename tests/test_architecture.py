@@ -36,6 +36,7 @@ LAYERS = [
     "theory.exploring",
     "theory.regularized",
     "theory.verify",
+    "theory.illustrations",
     "theory",
     "experiments.spec",
     "experiments.lqr",
@@ -49,6 +50,7 @@ LAYERS = [
     "report.starts",
     "report.kinds",
     "report.claims",
+    "report.theory_figures",
     "report",
     "cli",
 ]

@@ -39,7 +39,7 @@ class Claim(NamedTuple):
         if self.relation == NONE:
             return True
         slack = self.tolerance * max(1.0, abs(self.predicted))
-        return _excess(self.relation, self.predicted, self.measured) <= slack  # False for NaN
+        return bool(_excess(self.relation, self.predicted, self.measured) <= slack)  # False for NaN
 
     @property
     def verdict(self) -> str:

@@ -3,15 +3,19 @@
 All in NumPy and float64, with the paper's indices d = 1..D, so that arrays over d hold d at place d − 1.
 """
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from offspan.checks import as_count, as_floats
 from offspan.problems.lqr import LQR, shift
 
 
-def lqr_gradient_sum(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[np.ndarray, "m n"]:
+class DoesNotApplyError(ValueError):
+    """The settings are sound, but not among those that a statement is about."""
+
+
+def lqr_gradient_sum(problem: LQR, K: ArrayLike, x0s: ArrayLike) -> Float[np.ndarray, "m n"]:
     """∇J(K; X) = 2Bᵀ Σ_{h=0}^{H−1} (Σ_{s=1}^{H−h} [(A+BK)^{s−1}]ᵀ Q (A+BK)^s) Σ_{X,h}  [R24, lem:lqr_gradient], for R = 0 and any Q ⪰ 0."""
     A, B, Q, K, X = (np.asarray(M) for M in (problem.A, problem.B, problem.Q, K, x0s))
     H, M = problem.horizon, A + B @ K
@@ -23,21 +27,21 @@ def lqr_gradient_sum(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayL
     return 2 * B.T @ total
 
 
-def shift_alpha(dim: int, horizon: int, q: Float[ArrayLike, "n"] | None = None) -> Float[np.ndarray, "n"]:
+def shift_alpha(dim: int, horizon: int, q: ArrayLike | None = None) -> Float[np.ndarray, "n"]:
     """α_d = 2 Σ_{j=2}^{d} q_j / ((H/D + 1) Σ_j q_j), as printed, for H divisible by D  [R24, prop:shift_diag_q].
 
     With Q = I it is 2(d−1)/(H+D)  [R24, lem:shift_Kpg_K2]. After one step from e_1, (A + BK) e_d = α_d e_{d%D+1}.
     """
     D, H, q = _shift_setting("shift_alpha", dim, horizon, q)
     if H % D:
-        raise ValueError(
+        raise DoesNotApplyError(
             f"shift_alpha: the printed statement needs a horizon divisible by the dimension, but H = {H} and D = {D}; "
             f"take H = {D * max(H // D, 1)} or {D * (H // D + 1)}, or `shift_alpha_any_horizon`."
         )
     return 2 * np.append(0.0, np.cumsum(q[1:])) / ((H / D + 1) * q.sum())
 
 
-def shift_alpha_any_horizon(dim: int, horizon: int, q: Float[ArrayLike, "n"] | None = None) -> Float[np.ndarray, "n"]:
+def shift_alpha_any_horizon(dim: int, horizon: int, q: ArrayLike | None = None) -> Float[np.ndarray, "n"]:
     """α_d = 1 − g_d/g_1 for every H, with ∇J(0; e_1) = Bᵀ Σ_d g_d e_{d%D+1} e_dᵀ; beyond the paper, which has H divisible by D.
 
     It may be negative: where q_1 counts most, other directions are corrected more than e_1 is.
@@ -46,7 +50,7 @@ def shift_alpha_any_horizon(dim: int, horizon: int, q: Float[ArrayLike, "n"] | N
     return 1 - g / g[0]
 
 
-def shift_learning_rate(dim: int, horizon: int, q: Float[ArrayLike, "n"] | None = None) -> float:
+def shift_learning_rate(dim: int, horizon: int, q: ArrayLike | None = None) -> float:
     """η = 1/g_1, at which one step from K = 0 sends e_1 to zero.
 
     For H divisible by D it is (H/D · (H/D + 1) Σ_j q_j)⁻¹  [R24, prop:shift_diag_q].
@@ -63,9 +67,8 @@ def _shift_gradient(D: int, H: int, q: np.ndarray) -> np.ndarray:
     return g
 
 
-def shift_controller(alpha: Float[ArrayLike, "n"], B: Float[ArrayLike, "n n"] | None = None) -> Float[np.ndarray, "n n"]:
+def shift_controller(alpha: Float[np.ndarray, "n"], B: ArrayLike | None = None) -> Float[np.ndarray, "n n"]:
     """K_pg = K(2) = −Bᵀ Σ_d (1 − α_d) e_{d%D+1} e_dᵀ, for any orthogonal B  [R24, lem:shift_Kpg_K2]."""
-    alpha = np.asarray(alpha)
     D = len(alpha)
     B = np.eye(D) if B is None else np.asarray(as_floats("shift_controller", "B", B, shape=(D, D), meaning=f"shape ({D}, {D})"))
     if (error := np.abs(B @ B.T - np.eye(D)).max()) > 1e-8:
@@ -76,13 +79,12 @@ def shift_controller(alpha: Float[ArrayLike, "n"], B: Float[ArrayLike, "n n"] | 
     return -B.T @ np.roll(np.diag(1 - alpha), 1, axis=0)
 
 
-def shift_ratios(alpha: Float[ArrayLike, "n"], horizon: int, q: Float[ArrayLike, "n"] | None = None) -> tuple[float, float]:
+def shift_ratios(alpha: Float[np.ndarray, "n"], horizon: int, q: ArrayLike | None = None) -> tuple[float, float]:
     """E_opt(K_pg)/E_opt(K_no-ext) and E_cost(K_pg)/E_cost(K_no-ext), exactly  [R24, prop:shift, prop:shift_diag_q].
 
     Σ_{d≥2} q_{d%D+1} α_d² / Σ_{d≥2} q_{d%D+1}, and Σ_{d≥2} Σ_{h=1}^{min(D−d+1, H)} q_{(h+d−1)%D+1} Π_{d'=d}^{h+d−1} α_{d'}² over the same
     with α = 1. Where a sum below is 0 (no unseen direction leads to a cost), its ratio is 0 by the paper's convention.
     """
-    alpha = np.asarray(alpha)
     D, H, q = _shift_setting("shift_ratios", len(alpha), horizon, q)
 
     def totals(squares: np.ndarray) -> tuple[float, float]:
@@ -102,12 +104,12 @@ def shift_bound(dim: int, horizon: int) -> float:
     return 4 * (dim - 1) ** 2 / (horizon + dim) ** 2
 
 
-def shift_norm_gap(alpha: Float[ArrayLike, "n"]) -> float:
+def shift_norm_gap(alpha: Float[np.ndarray, "n"]) -> float:
     """‖K_pg‖² − min_{K∈K_S} ‖K‖² = Σ_{d=2}^{D} (1 − α_d)²  [R24, cor:no_euc_norm_min]."""
-    return float(np.sum((1 - np.asarray(alpha)[1:]) ** 2))
+    return float(np.sum((1 - alpha[1:]) ** 2))
 
 
-def shift_from(x0: Float[ArrayLike, "n"], *, horizon: int) -> LQR:
+def shift_from(x0: ArrayLike, *, horizon: int) -> LQR:
     """The shift that starts from `x0`: A = Pᵀ A_shift P with P orthogonal and P x_0 = ‖x_0‖ e_1. Its learning rate is e_1's over ‖x_0‖².
 
     The paper's footnote has any invertible P [R24, sec:analysis:shift], but the cost is Euclidean, so P must keep lengths.
@@ -136,7 +138,7 @@ def _shift_setting(where: str, dim: int, horizon: int, q: ArrayLike | None) -> t
     D, H = as_count(where, "dim", dim, least=2), as_count(where, "horizon", horizon, least=1)
     if q is None:
         return D, H, np.ones(D)
-    weights = np.asarray(as_floats(where, "q", jnp.asarray(q), shape=(D,), meaning=f"shape ({D},), the diagonal of Q"), float)
+    weights = np.asarray(as_floats(where, "q", q, shape=(D,), meaning=f"shape ({D},), the diagonal of Q"), float)
     if (weights < 0).any() or not (weights > 0).any():
         raise ValueError(f"{where}: `q` is {weights.tolist()}, but the diagonal of Q must be ≥ 0 with at least one entry > 0.")
     return D, H, weights

@@ -36,7 +36,9 @@ def single_minimiser(settings: Settings) -> Iterator[Claim]:
     D = settings.dim
     problem = with_control_cost(shift(D, horizon=1), LONG)
     yield from _golden_riccati(problem)
-    yield equal("states that K* visits from e_1 span", [(D, krylov_rank((1 - GAIN) * problem.A, basis(D, 1)))], "rank of (A + BK*, e_1)", 0)
+    yield equal(
+        "states that K* visits from e_1 span", [(D, krylov_rank((1 - GAIN) * problem.A, basis(D, 1)))], "rank of (A + BK*, e_1)", 0.0
+    )
     small = min(D, 6)  # the smallest eigenvalue falls like 0.146^D, and is lost to rounding in larger dimensions
     flattest = 2 * (1 + GOLDEN_RATIO) * (1 - GAIN) ** (2 * (small - 1)) / (1 - (1 - GAIN) ** (2 * small))
     curvature = _hessian_eigenvalues(with_control_cost(shift(small, horizon=1), 60))
@@ -58,13 +60,13 @@ def many_minimisers(settings: Settings) -> Iterator[Claim]:
         radii.append((1 - 1e-9, np.abs(np.linalg.eigvals(np.eye(D) + K)).max()))
     yield equal("J(−cI + K'; S), at distance ≥ 0.5 from −cI", by_rollout, f"rollouts of {LONG} steps")
     yield equal("the same", by_lyapunov, "Lyapunov equation on what is reachable")
-    yield at_most("spectral radius of A + B(−cI + K'): below 1", radii, "eigenvalues", 0)
+    yield at_most("spectral radius of A + B(−cI + K'): below 1", radii, "eigenvalues", 0.0)
     without_decay = -GAIN * np.outer(np.eye(D)[0], np.eye(D)[0])
     costs = [(GOLDEN_RATIO, cost(problem, Linear(without_decay), S)), (GOLDEN_RATIO, infinite_horizon_cost(problem, without_decay, S))]
     yield equal("J(−c e_1e_1ᵀ; S), though its spectral radius is 1", costs, "rollouts and Lyapunov equation")
     small = min(D, 6)
     flat = np.sum(np.abs(_hessian_eigenvalues(with_control_cost(identity(small, horizon=1), 60))) < 1e-9)
-    yield equal("flat directions of J at −cI, D ≤ 6", [(small * (small - 1), flat)], "second derivatives of rollouts, H = 60", 0)
+    yield equal("flat directions of J at −cI, D ≤ 6", [(small * (small - 1), flat)], "second derivatives of rollouts, H = 60", 0.0)
 
 
 def _golden_riccati(problem: LQR) -> Iterator[Claim]:
@@ -110,7 +112,7 @@ def finite_horizon(settings: Settings) -> Iterator[Claim]:
     yield at_most("J_∞ − J_H against ‖Q+KᵀRK‖ σ^{2(H+1)}/(1−σ²), σ = ‖A+BK‖", bounded, "Lyapunov equation and rollouts")
     early, late = (largest_distance(K) for K in _from_random_starts(20 * settings.seeds, (5_000, 15_000)))
     route = f"{20 * settings.seeds} starts, D = H = 5, η = 0.02"
-    yield at_most("largest distance of two controllers: 20,000 iterations against 5,000", [(early, late)], route, 0)
+    yield at_most("largest distance of two controllers: 20,000 iterations against 5,000", [(early, late)], route, 0.0)
 
 
 def _from_random_starts(count: int, stretches: tuple[int, ...]) -> Iterator[np.ndarray]:

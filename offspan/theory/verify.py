@@ -6,6 +6,7 @@ import jax
 
 from offspan.theory import exploring, regularized, underdetermined
 from offspan.theory.claims import Claim, Settings
+from offspan.theory.closed_forms import DoesNotApplyError
 
 STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "lem:lqr_gradient": underdetermined.gradient,
@@ -46,7 +47,7 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
         on_statement(label)
         try:
             yield from (claim._replace(label=label) for claim in STATEMENTS[label](settings))
-        except ValueError as error:
+        except DoesNotApplyError as error:
             if labels:
-                raise ValueError(f"{label}: {error}") from error
+                raise DoesNotApplyError(f"{label}: {error}") from error
             yield Claim.does_not_apply(label, str(error))

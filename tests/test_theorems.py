@@ -1,0 +1,278 @@
+"""Each statement holds by a route that shares no code with its closed form; and a false variant of each is rejected."""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import offspan
+from offspan.exploration import krylov_rank, reachable, visited_states
+from offspan.theory import closed_forms, exploring, regularized, riccati, underdetermined
+from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr
+from offspan.theory.verify import STATEMENTS, verify
+
+
+@pytest.mark.parametrize(("dim", "horizon", "seeds"), [(3, 6, 3), (4, 4, 2)])
+@pytest.mark.parametrize("label", STATEMENTS)
+def test_the_statement_holds(label, dim, horizon, seeds):
+    claims = list(verify([label], Settings(dim, horizon, seeds)))
+    assert claims
+    for claim in claims:
+        assert claim.holds, claim
+        assert claim.label == label
+        assert claim.tolerance <= 1e-4
+
+
+def off_by_one_in_d(dim, horizon, q=None):
+    """α_d = 2d/(H+D), or with q: Σ from j = 1, in place of 2."""
+    q = np.ones(dim) if q is None else np.asarray(q)
+    return 2 * np.cumsum(q) / ((horizon / dim + 1) * q.sum())
+
+
+def without_the_factor_2(dim, horizon, q=None):
+    """What the proof of prop:shift prints once."""
+    return np.arange(dim) / (horizon + dim)
+
+
+def printed_for_all_horizons(dim, horizon, q=None):
+    """The printed α_d, also where H is not divisible by D."""
+    return 2 * np.arange(dim) / (horizon + dim)
+
+
+def through_any_matrix(x0, *, horizon):
+    """The footnote's A → P⁻¹AP with an invertible P that is not orthogonal."""
+    P = np.diag(np.arange(1.0, len(x0) + 1)) @ closed_forms._reflection_onto_first(np.asarray(x0 / jnp.linalg.norm(x0)))
+    return offspan.LQR(np.linalg.solve(P, offspan.shift(len(x0), horizon=1).A @ P), horizon=horizon)
+
+
+def one_power_short(A, x0s):
+    """Rank of x, A x, …, A^{D−2} x."""
+    return int(np.linalg.matrix_rank(np.stack([np.linalg.matrix_power(np.asarray(A), h) @ np.asarray(x0s)[0] for h in range(len(A) - 1)])))
+
+
+def halves_that_meet(key, settings):
+    """Seen states that spread over the whole space."""
+    return random_lqr(key, settings), jax.random.normal(key, (settings.dim // 2, settings.dim))
+
+
+def one_step_short(problem, K, x0s):
+    shorter = offspan.LQR(problem.A, problem.B, problem.Q, horizon=problem.horizon - 1)
+    return ORIGINAL_GRADIENT_SUM(shorter, K, x0s)
+
+
+ORIGINAL_GRADIENT_SUM = closed_forms.lqr_gradient_sum
+ORIGINAL_RATE = underdetermined.careful_rate
+
+
+def some_control_elsewhere(problem, x0s):
+    return offspan.nonextrapolating_controller(problem, x0s) + 0.01 * offspan.extrapolating_controller(problem)
+
+
+FALSE_VARIANTS = {
+    "lem:lqr_gradient": [(closed_forms, "lqr_gradient_sum", one_step_short)],
+    "lem:cost_min_underdetermined": [(underdetermined, "minimal_cost", lambda problem, X: jnp.mean(jnp.linalg.norm(X, axis=1)))],
+    "lem:extrapolation_measures_invariant": [(underdetermined, "_another_basis", lambda key, U: 2 * U)],
+    "lem:extrapolation_measures_invariant_general_q": [(underdetermined, "_another_basis", lambda key, U: U[::-1] + 0.01)],
+    "sec:prelim:extrapolation": [(underdetermined, "nonextrapolating_controller", some_control_elsewhere)],
+    "sec:analysis:intuition": [(underdetermined, "careful_rate", lambda problem, S: -ORIGINAL_RATE(problem, S))],
+    "prop:no_exploration_no_extrapolation": [
+        (underdetermined, "_two_separate_halves", halves_that_meet),
+        (closed_forms, "identity_measures", lambda horizon: (1.0, horizon + 1.0)),
+    ],
+    "prop:shift": [(closed_forms, "shift_alpha", off_by_one_in_d), (closed_forms, "shift_bound", lambda D, H: (D - 1) ** 2 / (H + D) ** 2)],
+    "lem:shift_Kpg_K2": [(closed_forms, "shift_alpha", off_by_one_in_d), (closed_forms, "shift_alpha", without_the_factor_2)],
+    "beyond:shift_any_horizon": [(closed_forms, "shift_alpha_any_horizon", printed_for_all_horizons)],
+    "beyond:shift_any_start": [(closed_forms, "shift_from", through_any_matrix)],
+    "lem:min_norm": [(underdetermined, "nonextrapolating_controller", some_control_elsewhere)],
+    "cor:no_euc_norm_min": [(closed_forms, "shift_norm_gap", lambda alpha: float(np.sum((1 - alpha) ** 2)))],
+    "prop:shift_diag_q": [(closed_forms, "shift_alpha", off_by_one_in_d)],
+    "lem:cyc_vector_generic": [(underdetermined, "krylov_rank", one_power_short)],
+    "lem:determined_shift_infinite_horizon": [(regularized, "GOLDEN_RATIO", 1.618), (regularized, "GAIN", 0.6)],
+    "lem:underdetermined_R_nonzero": [(regularized, "GOLDEN_RATIO", 1.618), (regularized, "GAIN", 0.6)],
+    "app:determined_R_neq_zero": [(regularized, "GOLDEN_RATIO", 1.62)],
+    "beyond:infinite_horizon": [
+        (regularized, "infinite_horizon_gradient", lambda *a: riccati.infinite_horizon_gradient(*a) / 2),
+        (regularized, "infinite_horizon_cost", lambda problem, K, X: len(X) * riccati.infinite_horizon_cost(problem, K, X)),
+    ],
+}
+
+
+@pytest.mark.parametrize(("label", "which"), [(label, i) for label, variants in FALSE_VARIANTS.items() for i in range(len(variants))])
+def test_a_false_variant_is_rejected(label, which, monkeypatch):
+    """With a wrong factor, an index off by one, or states that spread too far, the same claims fail: none of them is empty."""
+    monkeypatch.setattr(*FALSE_VARIANTS[label][which])
+    assert not all(claim.holds for claim in verify([label], Settings(4, 8, 2)))
+
+
+def test_every_statement_has_a_false_variant_and_a_text():
+    assert set(FALSE_VARIANTS) == set(STATEMENTS)
+    assert all(len(statement.__doc__ or "") > 30 for statement in STATEMENTS.values())
+
+
+@pytest.mark.parametrize("dim", [2, 3, 5])
+def test_shift_ratios_by_plain_matrix_powers(dim):
+    """One gradient step from K = 0 on sums of ‖A^h e_1‖²_Q, by central differences of a loop; measures by matrix powers; any H and q."""
+    rng = np.random.default_rng(dim)
+    for H in range(1, 2 * dim + 2):
+        q = rng.exponential(size=dim) + 0.1
+        A, Q = np.roll(np.eye(dim), 1, axis=0), np.diag(q)
+
+        def objective(K, H=H, A=A, Q=Q):
+            x, total = np.eye(dim)[0], 0.0
+            for _ in range(H + 1):
+                total += x @ Q @ x
+                x = (A + K) @ x
+            return total
+
+        gradient = np.zeros((dim, dim))
+        for i in range(dim):
+            for j in range(dim):
+                step = np.zeros((dim, dim))
+                step[i, j] = 1e-6
+                gradient[i, j] = (objective(step) - objective(-step)) / 2e-6
+        K = -closed_forms.shift_learning_rate(dim, H, q) * gradient
+        K_no_ext = -np.outer(np.eye(dim)[1 % dim], np.eye(dim)[0])
+
+        def measures(K, H=H, A=A, Q=Q):
+            powers = [np.linalg.matrix_power(A + K, h)[:, 1:] for h in range(1, H + 1)]
+            return np.array([np.trace(powers[0].T @ Q @ powers[0]), sum(np.trace(M.T @ Q @ M) for M in powers)])
+
+        predicted = closed_forms.shift_ratios(closed_forms.shift_alpha_any_horizon(dim, H, q), H, q)
+        np.testing.assert_allclose(predicted, measures(K) / measures(K_no_ext), rtol=1e-6)
+        if H % dim == 0:
+            np.testing.assert_allclose(
+                closed_forms.shift_alpha(dim, H, q), closed_forms.shift_alpha_any_horizon(dim, H, q), rtol=1e-12, atol=1e-15
+            )
+
+
+def test_the_known_numbers_of_the_shift():
+    """D = 5, H = 20: 4 Σ (d−1)² / ((D−1)(H+D)²) = 4 · 30 / (4 · 625) = 0.048, under the bound 64/625; at H = D, q_1 = 0 the last α is 1."""
+    alpha = closed_forms.shift_alpha(5, 20)
+    assert closed_forms.shift_ratios(alpha, 20)[0] == pytest.approx(0.048, rel=1e-14)
+    assert closed_forms.shift_bound(5, 20) == pytest.approx(0.1024, rel=1e-14)
+    assert closed_forms.shift_learning_rate(5, 20) == pytest.approx(0.01, rel=1e-14)
+    assert closed_forms.shift_alpha(4, 4, [0.0, 1.0, 2.0, 1.0])[-1] == pytest.approx(1.0, rel=1e-14)
+
+
+def test_training_that_the_claim_of_no_exploration_looks_at_does_move():
+    """The run of prop:no_exploration_no_extrapolation is not empty: K(t) leaves 0, on the seen half."""
+    settings = Settings(4, 6, 1)
+    problem, S = underdetermined._two_separate_halves(jax.random.key(0), settings)
+    history = underdetermined.iterates(problem, S, underdetermined.careful_rate(problem, offspan.basis(4)), 200)
+    assert jnp.linalg.norm(history[-1] @ S.T) > 0.1
+    assert offspan.cost(problem, offspan.Linear(history[-1]), S) < offspan.cost(problem, offspan.Linear(history[0]), S)
+
+
+def exact_rank(rows: list[list[int]]) -> int:
+    """Gaussian elimination in fractions."""
+    M = [[Fraction(value) for value in row] for row in rows]
+    rank = 0
+    for column in range(len(M[0])):
+        pivot = next((i for i in range(rank, len(M)) if M[i][column]), None)
+        if pivot is None:
+            continue
+        M[rank], M[pivot] = M[pivot], M[rank]
+        for i in range(rank + 1, len(M)):
+            factor = M[i][column] / M[rank][column]
+            M[i] = [a - factor * b for a, b in zip(M[i], M[rank], strict=True)]
+        rank += 1
+    return rank
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_krylov_rank_is_the_exact_rank_of_integer_systems(seed):
+    """Sparse integer matrices, many of them deficient, against elimination in fractions."""
+    rng = np.random.default_rng(seed)
+    n, s = int(rng.integers(2, 8)), int(rng.integers(1, 3))
+    A = rng.integers(-2, 3, (n, n)) * (rng.random((n, n)) < 0.3)
+    X = rng.integers(-1, 2, (s, n)) * (rng.random((s, n)) < 0.5)
+    X[0, rng.integers(n)] = 1
+    rows, powers = [], X.T.astype(object)
+    for _ in range(n):
+        rows += powers.T.tolist()
+        powers = A.astype(object) @ powers
+    found = reachable(A.astype(float), X.astype(float))
+    assert len(found.directions) == exact_rank(rows)
+    np.testing.assert_allclose(found.directions @ found.directions.T, np.eye(len(found.directions)), atol=1e-13)
+    image = found.directions @ A.T
+    np.testing.assert_allclose(image @ found.directions.T @ found.directions, image, atol=1e-10)  # M maps the space into itself
+
+
+def test_krylov_rank_where_the_powers_themselves_mislead():
+    """A Gaussian matrix of dimension 100: full rank, though the powers' singular values say otherwise."""
+    A = np.asarray(offspan.gaussian(jax.random.key(0), 100, horizon=1).A)
+    x = np.eye(100)[:1]
+    assert krylov_rank(A, x) == 100
+    assert np.linalg.matrix_rank(np.stack([np.linalg.matrix_power(A, h) @ x[0] for h in range(100)])) < 90
+    assert reachable(A, x).margins.min() > 1e-3
+    assert krylov_rank(np.zeros((3, 3)), np.eye(3)[:2]) == 2
+
+
+def test_visited_states_end_where_controls_stop_to_matter():
+    """x_0..x_{H−1} for R = 0 [R24, eq:pgstates], x_H as well when the last control costs something."""
+    e_1 = offspan.basis(3, 1)
+    free = visited_states(offspan.shift(3, horizon=2), offspan.Linear(np.zeros((3, 3))), e_1)
+    np.testing.assert_array_equal(free[0], np.eye(3)[:2])
+    costly = offspan.LQR(np.roll(np.eye(3), 1, axis=0), R=np.eye(3), horizon=2)
+    np.testing.assert_array_equal(visited_states(costly, offspan.Linear(np.zeros((3, 3))), e_1)[0], np.eye(3))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_infinite_horizon_by_plain_sums_and_differences(seed):
+    """J by adding up until nothing comes any more; ∇J by central differences; on a system that is unstable where S never leads."""
+    rng = np.random.default_rng(seed)
+    M = 0.7 * np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    B, K = rng.normal(size=(3, 2)), rng.normal(size=(2, 3))
+    A = M - B @ K
+    problem = offspan.LQR(A, B, np.eye(3), np.eye(2), horizon=1)
+    X = rng.normal(size=(2, 3))
+
+    def by_sum(A, B, K, X):
+        x, total = X.T, 0.0
+        for _ in range(400):
+            total += np.sum(x**2) + np.sum((K @ x) ** 2)
+            x = (A + B @ K) @ x
+        return total / len(X)
+
+    np.testing.assert_allclose(riccati.infinite_horizon_cost(problem, K, X), by_sum(A, B, K, X), rtol=1e-12)
+    gradient = riccati.infinite_horizon_gradient(problem, K, X)
+    for i in range(2):
+        for j in range(3):
+            step = np.zeros((2, 3))
+            step[i, j] = 1e-6
+            difference = (by_sum(A, B, K + step, X) - by_sum(A, B, K - step, X)) / 2e-6
+            np.testing.assert_allclose(gradient[i, j], difference, rtol=1e-5, atol=1e-6)
+
+    def with_more(M, corner):
+        return np.block([[M, np.zeros((len(M), 1))], [np.zeros((1, M.shape[1])), np.full((1, 1), corner)]])
+
+    unstable_elsewhere = offspan.LQR(with_more(A, 3.0), np.vstack([B, np.zeros((1, 2))]), R=np.eye(2), horizon=1)
+    K_more, X_more = np.hstack([K, np.zeros((2, 1))]), np.hstack([X, np.zeros((2, 1))])
+    np.testing.assert_allclose(riccati.infinite_horizon_cost(unstable_elsewhere, K_more, X_more), by_sum(A, B, K, X), rtol=1e-12)
+    np.testing.assert_allclose(riccati.infinite_horizon_gradient(unstable_elsewhere, K_more, X_more)[:, :3], gradient, rtol=1e-10)
+
+
+def test_a_claim_knows_when_it_fails():
+    assert equal("", [(1.0, 1.0 + 1e-10)], "").holds
+    assert not equal("", [(1.0, 1.0), (np.eye(2), np.eye(2) + 1e-6)], "").holds
+    assert not equal("", [(1.0, np.nan)], "").holds
+    assert at_most("", [(1.0, 0.5)], "").holds
+    assert not at_most("", [(1.0, 1.1), (2.0, 1.0)], "").holds
+    assert not at_least("", [(1.0, 0.9)], "").holds
+    assert not at_least("", [(1.0, np.nan)], "").holds
+    worst = equal("", [(np.zeros(3), np.array([0.0, 2e-12, -1e-12]))], "")
+    assert (worst.predicted, worst.measured, worst.verdict) == (0.0, 2e-12, "holds")
+
+
+def test_a_statement_that_does_not_fit_is_passed_over_or_refused(monkeypatch):
+    """By name: an error that says what to do; among all: a line that says why."""
+    monkeypatch.setattr(
+        "offspan.theory.verify.STATEMENTS", {"prop:shift": exploring.shift_ratios, "lem:min_norm": underdetermined.minimal_norm}
+    )
+    with pytest.raises(ValueError, match=r"prop:shift: .*H = 7 and D = 5; take H = 5 or 10"):
+        list(verify(["prop:shift"], Settings(5, 7, 1)))
+    claims = list(verify((), Settings(5, 7, 1)))
+    assert [claim.verdict for claim in claims] == ["does not apply", "holds", "holds"]
+    assert all(claim.holds for claim in claims)
