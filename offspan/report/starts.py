@@ -3,6 +3,7 @@
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from offspan.report.tables import Sheet
 
@@ -28,6 +29,8 @@ def distance_curves(result: xr.Dataset) -> Figure:
         fontsize=8,
     )
     ax.set_yscale("log")
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     ax.set_xlabel("iteration of policy gradient")
     ax.set_ylabel(r"largest distance  $\max_{i,j}\,\|K_i - K_j\|$")
     ax.spines[["top", "right"]].set_visible(False)
@@ -56,7 +59,8 @@ def distance_sheet(result: xr.Dataset) -> Sheet:
 def _settings(result: xr.Dataset) -> str:
     a = result.attrs
     quick = "QUICK LOOK: " if a["quick"] else ""
+    weight = "" if a["control_cost"] == 1 else f"{a['control_cost']:g} "
     return (
-        f"{quick}{a['system']}, D = {a['dim']}, H = {a['horizon']}, R = {a['control_cost']:g} I, "
+        f"{quick}{a['system']}, D = {a['dim']}, H = {a['horizon']}, R = {weight}I, "
         f"{result.sizes['start']} starts N(0, {a['start_std']:g}²), η = {a['learning_rate']:g}"
     )
