@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -77,9 +78,28 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     assert "cannot be read" in offspan_command("list", cwd=tmp_path).stdout
 
 
+def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
+    done = offspan_command("verify", "prop:shift", "lem:min_norm", "--dim", "4", "--horizon", "8", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "0.129630" in done.stdout
+    assert "8 of 8 claims hold." in done.stdout
+    stored = json.loads((tmp_path / "runs" / "verify" / "claims.json").read_text())
+    assert stored["settings"] == {"dim": 4, "horizon": 8, "seeds": 5}
+    assert {claim["label"] for claim in stored["claims"]} == {"prop:shift", "lem:min_norm"}
+    assert {claim["verdict"] for claim in stored["claims"]} == {"holds"}
+    assert "## `lem:min_norm`" in (tmp_path / "runs" / "verify" / "claims.md").read_text()
+    monkeypatch.setattr("offspan.theory.closed_forms.shift_bound", lambda dim, horizon: 0.0)
+    failed = CliRunner().invoke(cli.app, ["verify", "prop:shift", "--seeds", "1", "--folder", str(tmp_path / "failing")])
+    assert failed.exit_code == 1
+    assert "failing: prop:shift" in failed.output
+    assert "FAILS" in (tmp_path / "failing" / "verify" / "claims.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        (["verify", "prop:shfit"], "there is no statement 'prop:shfit'; did you mean 'prop:shift'?"),
+        (["verify", "prop:shift", "--horizon", "7"], "prop:shift: shift_alpha: the printed statement needs a horizon divisible by"),
         (["reprodce"], "Did you mean 'reproduce'?"),
         (["reproduce"], "name the presets to reproduce (`offspan list` shows them), or say --all."),
         (["reproduce", "lqr-larg"], "there is no preset 'lqr-larg'; did you mean 'lqr-large'?"),

@@ -8,6 +8,10 @@ import optax
 import pytest
 
 import offspan
+from offspan.exploration import reachable
+from offspan.theory import closed_forms, riccati
+from offspan.theory.claims import Settings
+from offspan.theory.verify import verify
 
 EYE = np.eye(2)
 LQR2 = offspan.LQR(EYE, horizon=3)
@@ -259,6 +263,45 @@ MISTAKES = {
             resume=offspan.train_lqr_batch([LQR2], [E1], learning_rate=0.1, iterations=1),
         ),
         "train_lqr_batch: `resume` belongs to another batch (K (1, 2, 2), 2 records).",
+    ),
+    "a horizon that the printed statement does not have": (
+        lambda: closed_forms.shift_alpha(5, 7),
+        "shift_alpha: the printed statement needs a horizon divisible by the dimension, but H = 7 and D = 5; take H = 5 or 10, or",
+    ),
+    "a shift with a B that is not orthogonal": (
+        lambda: closed_forms.shift_controller(closed_forms.shift_alpha(2, 4), 2 * EYE),
+        "shift_controller: `B` is not orthogonal (B Bᵀ differs from I by 3)",
+    ),
+    "a negative q": (
+        lambda: closed_forms.shift_alpha(2, 4, [1.0, -1.0]),
+        "shift_alpha: `q` is [1.0, -1.0], but the diagonal of Q must be ≥ 0 with at least one entry > 0.",
+    ),
+    "a q of zeros": (lambda: closed_forms.shift_ratios(np.zeros(2), 4, [0.0, 0.0]), "shift_ratios: `q` is [0.0, 0.0], but the diagonal"),
+    "a q that is never paid": (
+        lambda: closed_forms.shift_learning_rate(3, 1, [1.0, 0.0, 0.0]),
+        "shift: nothing that e_1 leads to within H = 1 steps costs anything",
+    ),
+    "a shift from nowhere": (lambda: closed_forms.shift_from([0.0, 0.0], horizon=2), "shift_from: `x0` is 0, and from there"),
+    "a K that does not decay": (
+        lambda: riccati.infinite_horizon_cost(LQR2, ZERO, E1),
+        "infinite_horizon_cost: under `K`, states reached from the seen states do not decay (spectral radius 1 there), so the cost is infinite",
+    ),
+    "a K at the edge of infinite cost": (
+        lambda: riccati.infinite_horizon_gradient(LQR2, -np.outer(E1, E1), E1),
+        "infinite_horizon_gradient: under `K`, states reached from the seen states or the columns of B do not decay",
+    ),
+    "a system that nothing stabilises": (
+        lambda: riccati.riccati_solution(offspan.LQR(2 * EYE, 0 * EYE, R=EYE, horizon=1)),
+        "riccati_solution: no controller is found that stabilises this system at finite cost",
+    ),
+    "a map that is not square": (lambda: reachable(np.ones((2, 3)), E1), "reachable: `M` has shape (2, 3), but must be square: x' = M x."),
+    "a reachable space under jit": (
+        lambda: jax.jit(lambda M: reachable(M, E1))(EYE),
+        "reachable: the number of directions depends on the values",
+    ),
+    "verification in one dimension": (
+        lambda: list(verify((), Settings(dim=1))),
+        "verify: `dim` is 1, but must be a whole number of at least 2.",
     ),
     "a controller with nothing to train": (
         lambda: offspan.train(LQR2, jnp.sin, E1, optimizer=optax.sgd(0.1), iterations=1),

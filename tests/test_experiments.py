@@ -98,6 +98,49 @@ def test_a_complete_run_is_found_and_not_made_again(spec, tmp_path, monkeypatch)
     assert (tmp_path / "small" / "result.nc").stat().st_mtime_ns == before
 
 
+STARTS = """
+kind = "starts"
+system = "shift"
+dim = 3
+horizon = 3
+control_cost = 0.5
+starts = 4
+start_std = 0.1
+learning_rate = 0.02
+iterations = 2500
+record_every = 700
+"""
+
+
+def test_many_starts_hold_what_single_runs_give_and_resume_to_the_same_bits(tmp_path):
+    spec = load_spec(write(tmp_path / "starts.toml", STARTS))
+    result = run(spec, tmp_path / "whole", ignore)
+    assert result.iteration.values.tolist() == [0, 700, 1400, 2100, 2500]
+    problem = offspan.LQR(np.roll(np.eye(3), 1, axis=0), R=0.5 * np.eye(3), horizon=3)
+    for start in (0, 3):
+        single = offspan.train_lqr(problem, offspan.basis(3, 1), learning_rate=0.02, iterations=2500, K0=result.K[0, start].values)
+        np.testing.assert_allclose(result.K[-1, start], single.K, rtol=1e-10, atol=1e-12)
+    K = result.K.values
+    distances = [[np.sqrt(((K[q, i] - K[q, j]) ** 2).sum()) for i in range(4) for j in range(4)] for q in range(5)]
+    np.testing.assert_allclose(result.largest_distance, np.max(distances, axis=1), rtol=1e-12)
+    assert (np.diff(result.largest_distance) < 0).all()
+
+    def interrupt(share):
+        if share > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, tmp_path / "again", interrupt)
+    assert RunFolder(tmp_path / "again" / "starts").share_done() == 1400 / 2500
+    assert run(spec, tmp_path / "again", ignore).identical(result)
+
+
+def test_a_start_that_diverges_is_not_dropped(tmp_path):
+    result = run(load_spec(write(tmp_path / "wild.toml", STARTS.replace("0.02", "1.0"))), tmp_path, ignore)
+    assert (result.status == 2).any()
+    assert np.isinf(result.largest_distance).all()
+
+
 def test_systems_that_ignore_the_seed_are_trained_once(spec):
     tasks, place = distinct_tasks(spec)
     assert len(tasks) == 2 * 2 + 2 * 2 * 2

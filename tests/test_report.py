@@ -5,8 +5,11 @@ import pytest
 import xarray as xr
 
 from offspan.report.figures import figures, horizon_curves, measure_bars, measure_curves
+from offspan.report.kinds import report
 from offspan.report.summary import MEASURES, quartiles, summary
 from offspan.report.tables import latex_table, markdown_table, measure_sheet, terminal_table
+from offspan.report.theory_figures import intuition_figure, norm_gap_figure, shift_horizon_figure, weight_figure
+from offspan.theory import illustrations
 
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
 
@@ -122,6 +125,52 @@ def test_a_comparison_shows_both_horizons_and_other_systems_beside_each_other():
     assert labels == [f"{name}, H = {h}" for name in ("identity", "shift", "random A") for h in (5, 8)]
     other = measure_bars(result(systems=("gaussian-abq",)), beside=result())
     assert [text.get_text() for text in other.legends[0].get_texts()] == ["identity", "shift", "random A", "random A, B, Q"]
+
+
+def test_the_figures_of_the_theory_show_their_data():
+    """Closed form and one step agree in the data; each panel has its labels."""
+    drawn = [
+        intuition_figure(illustrations.intuition()),
+        shift_horizon_figure(illustrations.shift_over_horizons(3, periods=1), dim=3),
+        norm_gap_figure(illustrations.norm_gap_over_dimensions((2, 3))),
+        weight_figure(illustrations.shift_over_weights(3), dim=3),
+    ]
+    intuition, horizons, gaps, weights = (data for _, data in drawn)
+    lengths = intuition.set_index(["controller", "direction"]).length
+    assert lengths["K_no-ext", "unseen direction"] == pytest.approx(1.0)
+    assert lengths["K_pg, after it", "seen direction"] == pytest.approx(0.0, abs=1e-6)
+    assert 0.1 < lengths["K_pg, after it", "unseen direction"] < 0.9
+    np.testing.assert_allclose(horizons.one_step_cost, horizons.cost, rtol=1e-9)
+    np.testing.assert_allclose(gaps.measured, gaps.gap, rtol=1e-9)
+    np.testing.assert_allclose(weights.one_step_optimality, weights.optimality, atol=1e-12)
+    assert weights[weights.weight == 0].cost.max() == 0
+    for figure, _ in drawn:
+        for ax in figure.get_axes():
+            assert ax.get_xlabel()
+            assert ax.get_title()
+
+
+def test_the_distance_of_many_starts_is_reported_beside_the_papers():
+    iterations = np.array([0, 100, 200])
+    distance = np.array([1.0, 1e-3, 2.7e-5])
+    settings = {"system": "shift", "dim": 5, "horizon": 5, "control_cost": 1.0, "start_std": 0.1, "learning_rate": 0.02}
+    data = xr.Dataset(
+        {
+            "largest_distance": ("iteration", distance),
+            "relative_distance": ("iteration", distance / 1.35),
+            "median_norm": ("iteration", np.full(3, 1.35)),
+            "K": (("iteration", "start", "control", "state"), np.zeros((3, 7, 5, 5))),
+        },
+        coords={"iteration": iterations},
+        attrs={"kind": "starts", "name": "mine", "quick": 1, **settings},
+    )
+    made = report(data)
+    assert made.sheet.rows[-1] == ["200", "2.7e-05", "2e-05", "1.3500"]
+    assert "2.7e-05" in made.sheet.note
+    figure, shown = made.figures["distances"]
+    assert "QUICK LOOK" in figure.get_suptitle()
+    assert "7 starts" in figure.get_suptitle()
+    assert shown.largest_distance.tolist() == distance.tolist()
 
 
 def test_which_figures_a_result_has():

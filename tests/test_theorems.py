@@ -254,6 +254,26 @@ def test_infinite_horizon_by_plain_sums_and_differences(seed):
     np.testing.assert_allclose(riccati.infinite_horizon_gradient(unstable_elsewhere, K_more, X_more)[:, :3], gradient, rtol=1e-10)
 
 
+def test_errata_of_the_statements():
+    """lem:min_norm needs Q ≻ 0; the exact cost ratio belongs to K_no-ext; the minimiser −c e_1e_1ᵀ has a cost, but no gradient."""
+    e_1 = offspan.basis(3, 1)
+    first_alone = offspan.LQR(np.roll(np.eye(3), 1, axis=0), Q=np.diag([1.0, 0.0, 0.0]), horizon=2)
+    assert offspan.cost(first_alone, offspan.Linear(np.zeros((3, 3))), e_1) == offspan.minimal_cost(first_alone, e_1)
+    assert jnp.linalg.norm(offspan.nonextrapolating_controller(first_alone, e_1)) == 1
+
+    problem, e_1 = offspan.shift(5, horizon=10), offspan.basis(5, 1)
+    K = closed_forms.shift_controller(closed_forms.shift_alpha(5, 10))
+    against_zero = offspan.cost_measure(problem, K, e_1) / offspan.cost_measure(problem, 0 * K, e_1)
+    assert float(against_zero) == pytest.approx(0.0149, abs=1e-4)
+    assert closed_forms.shift_ratios(closed_forms.shift_alpha(5, 10), 10)[1] == pytest.approx(0.0595, abs=1e-4)
+
+    still = offspan.LQR(np.eye(2), R=np.eye(2), horizon=1)
+    K = -regularized.GAIN * np.diag([1.0, 0.0])
+    assert riccati.infinite_horizon_cost(still, K, np.eye(2)[:1]) == pytest.approx(riccati.GOLDEN_RATIO, rel=1e-12)
+    with pytest.raises(ValueError, match="controllers near `K` have infinite cost"):
+        riccati.infinite_horizon_gradient(still, K, np.eye(2)[:1])
+
+
 def test_a_claim_knows_when_it_fails():
     assert equal("", [(1.0, 1.0 + 1e-10)], "").holds
     assert not equal("", [(1.0, 1.0), (np.eye(2), np.eye(2) + 1e-6)], "").holds

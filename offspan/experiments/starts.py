@@ -63,7 +63,8 @@ def to_dataset(spec: StartsSpec, states: list[State]) -> xr.Dataset:
     (state,) = states
     diverged = (state.status == Status.diverged).any()
     distance = np.array([np.inf if diverged else largest_distance(K) for K in state.K])
-    norm = np.median(np.linalg.norm(state.K, axis=(2, 3)), axis=1)
+    with np.errstate(over="ignore"):  # the last finite controller of a start that diverged
+        norm = np.median(np.linalg.norm(state.K, axis=(2, 3)), axis=1)
     data: dict[str, tuple] = {
         "K": (("iteration", "start", "control", "state"), state.K),
         "status": ("start", status_numbers(state.status), STATUS_MEANING),
