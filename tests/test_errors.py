@@ -284,7 +284,7 @@ MISTAKES = {
     "a shift from nowhere": (lambda: closed_forms.shift_from([0.0, 0.0], horizon=2), "shift_from: `x0` is 0, and from there"),
     "a K that does not decay": (
         lambda: riccati.infinite_horizon_cost(LQR2, ZERO, E1),
-        "infinite_horizon_cost: under `K`, states reached from the seen states do not decay (spectral radius 1 there), so the cost is infinite",
+        "infinite_horizon_cost: under `K`, states reached from the seen states do not decay (spectral radius 1 there), so the cost",
     ),
     "a K at the edge of infinite cost": (
         lambda: riccati.infinite_horizon_gradient(LQR2, -np.outer(E1, E1), E1),

@@ -63,14 +63,15 @@ def to_dataset(spec: StartsSpec, states: list[State]) -> xr.Dataset:
     (state,) = states
     diverged = (state.status == Status.diverged).any()
     distance = np.array([np.inf if diverged else largest_distance(K) for K in state.K])
-    with np.errstate(over="ignore"):  # the last finite controller of a start that diverged
+    with np.errstate(over="ignore"):  # the last finite controller of a start that diverged may have an infinite norm
         norm = np.median(np.linalg.norm(state.K, axis=(2, 3)), axis=1)
+    relative = np.where(np.isfinite(distance), distance / np.where(np.isfinite(norm), norm, 1.0), np.inf)
     data: dict[str, tuple] = {
         "K": (("iteration", "start", "control", "state"), state.K),
         "status": ("start", status_numbers(state.status), STATUS_MEANING),
         "largest_distance": ("iteration", distance, {"long_name": "largest distance of two controllers, Frobenius norm"}),
         "median_norm": ("iteration", norm, {"long_name": "median norm of the controllers"}),
-        "relative_distance": ("iteration", distance / norm, {"long_name": "largest distance over the median norm"}),
+        "relative_distance": ("iteration", relative, {"long_name": "largest distance over the median norm"}),
     }
     settings = {key: getattr(spec, key) for key in ("system", "dim", "horizon", "seen", "control_cost", "learning_rate", "start_std")}
     return xr.Dataset(data, coords={"iteration": state.recorded}, attrs={**attributes(spec), **settings})
