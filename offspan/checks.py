@@ -3,6 +3,7 @@
 Shapes are checked always. Values are checked on concrete arrays only: under jit, vmap and grad there is no value to look at.
 """
 
+import difflib
 import operator
 from typing import Any
 
@@ -11,6 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """A hint at the known word that was probably meant, for the end of a sentence."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def is_concrete(value: Any) -> bool:

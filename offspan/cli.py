@@ -78,7 +78,7 @@ def show(
     folder: Root = RUNS,
 ) -> None:
     """The table of a run."""
-    from offspan.experiments.spec import nearest
+    from offspan.checks import nearest
     from offspan.experiments.store import RunFolder, find_runs
     from offspan.report.kinds import report
     from offspan.report.tables import terminal_table
@@ -105,15 +105,10 @@ def verify(
     folder: Root = RUNS,
 ) -> None:
     """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
-    from offspan.experiments.spec import nearest
     from offspan.files import write_whole
     from offspan.report.claims import json_claims, markdown_claims, terminal_claims
     from offspan.theory import verify as theory
 
-    for label in labels or ():
-        if label not in theory.STATEMENTS:
-            known = list(theory.STATEMENTS)
-            raise ValueError(f"there is no statement {label!r}{nearest(label, known)}; there are {', '.join(known)}.")
     settings = theory.Settings(dim, horizon, seeds)
     with console.status("verifying …") as status:
         claims = list(theory.verify(labels or (), settings, lambda label: status.update(f"verifying {label} …")))
@@ -167,9 +162,10 @@ def _run_and_report(spec, folder: Path) -> None:
     except KeyboardInterrupt:
         print(f"offspan: stopped; what was done of {spec.name} is kept, and the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
-    beside = RunFolder(folder / (spec.compare_with + ("-quick" if spec.quick else ""))) if spec.compare_with else None
+    other = getattr(spec, "compare_with", None)
+    beside = RunFolder(folder / (other + ("-quick" if spec.quick else ""))) if other else None
     if beside is not None and not beside.is_complete():
-        console.print(f"Drawn alone: for the comparison with {spec.compare_with}, reproduce that first.")
+        console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
         beside = None
     made = report(result, beside.load_result() if beside else None)
     console.print(terminal_table(made.sheet))

@@ -32,6 +32,7 @@ LAYERS = [
     "theory.closed_forms",
     "theory.riccati",
     "theory.claims",
+    "theory.genus",
     "theory.underdetermined",
     "theory.exploring",
     "theory.regularized",

@@ -98,11 +98,11 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["verify", "prop:shfit"], "there is no statement 'prop:shfit'; did you mean 'prop:shift'?"),
-        (["verify", "prop:shift", "--horizon", "7"], "prop:shift: shift_alpha: the printed statement needs a horizon divisible by"),
+        (["verify", "prop:shfit"], "there is no statement 'prop:shfit' (did you mean 'prop:shift'?)"),
+        (["verify", "prop:shift", "--horizon", "7"], "prop:shift: the printed statement needs a horizon divisible by"),
         (["reprodce"], "Did you mean 'reproduce'?"),
         (["reproduce"], "name the presets to reproduce (`offspan list` shows them), or say --all."),
-        (["reproduce", "lqr-larg"], "there is no preset 'lqr-larg'; did you mean 'lqr-large'?"),
+        (["reproduce", "lqr-larg"], "there is no preset 'lqr-larg' (did you mean 'lqr-large'?)"),
         (["reproduce", "lqr", "--folder", "taken"], "taken"),
         (["run", "nothing.toml"], "there is no file 'nothing.toml'."),
         (["show", "nothing"], "there is no run 'nothing' in runs."),

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import offspan
-from offspan.exploration import reachable
+from offspan.exploration import krylov_rank
 from offspan.theory import closed_forms, riccati
 from offspan.theory.claims import Settings
 from offspan.theory.verify import verify
@@ -266,7 +266,7 @@ MISTAKES = {
     ),
     "a horizon that the printed statement does not have": (
         lambda: closed_forms.shift_alpha(5, 7),
-        "shift_alpha: the printed statement needs a horizon divisible by the dimension, but H = 7 and D = 5; take H = 5 or 10, or",
+        "the printed statement needs a horizon divisible by the dimension, but H = 7 and D = 5; take H = 5 or 10, or beyond:shift_any",
     ),
     "a shift with a B that is not orthogonal": (
         lambda: closed_forms.shift_controller(closed_forms.shift_alpha(2, 4), 2 * EYE),
@@ -284,7 +284,7 @@ MISTAKES = {
     "a shift from nowhere": (lambda: closed_forms.shift_from([0.0, 0.0], horizon=2), "shift_from: `x0` is 0, and from there"),
     "a K that does not decay": (
         lambda: riccati.infinite_horizon_cost(LQR2, ZERO, E1),
-        "infinite_horizon_cost: under `K`, states reached from the seen states do not decay (spectral radius 1 there), so the cost",
+        "infinite_horizon_cost: under `K`, states reached from the seen states do not decay (spectral radius 1), so the cost",
     ),
     "a K at the edge of infinite cost": (
         lambda: riccati.infinite_horizon_gradient(LQR2, -np.outer(E1, E1), E1),
@@ -294,10 +294,11 @@ MISTAKES = {
         lambda: riccati.riccati_solution(offspan.LQR(2 * EYE, 0 * EYE, R=EYE, horizon=1)),
         "riccati_solution: no controller is found that stabilises this system at finite cost",
     ),
-    "a map that is not square": (lambda: reachable(np.ones((2, 3)), E1), "reachable: `M` has shape (2, 3), but must be square: x' = M x."),
-    "a reachable space under jit": (
-        lambda: jax.jit(lambda M: reachable(M, E1))(EYE),
-        "reachable: the number of directions depends on the values",
+    "a map that is not square": (lambda: krylov_rank(np.ones((2, 3)), E1), "krylov_rank: `A` has shape (2, 3), but must be square"),
+    "a rank under jit": (lambda: jax.jit(lambda A: krylov_rank(A, E1))(EYE), "krylov_rank: a rank depends on the values"),
+    "a statement that is not there": (
+        lambda: list(verify(["prop:shfit"])),
+        "verify: there is no statement 'prop:shfit' (did you mean 'prop:shift'?); there are lem:lqr_gradient,",
     ),
     "verification in one dimension": (
         lambda: list(verify((), Settings(dim=1))),

@@ -159,6 +159,7 @@ def test_the_distance_of_many_starts_is_reported_beside_the_papers():
             "largest_distance": ("iteration", distance),
             "relative_distance": ("iteration", distance / 1.35),
             "median_norm": ("iteration", np.full(3, 1.35)),
+            "status": ("start", np.zeros(7, int)),
             "K": (("iteration", "start", "control", "state"), np.zeros((3, 7, 5, 5))),
         },
         coords={"iteration": iterations},
@@ -166,7 +167,8 @@ def test_the_distance_of_many_starts_is_reported_beside_the_papers():
     )
     made = report(data)
     assert made.sheet.rows[-1] == ["200", "2.7e-05", "2e-05", "1.3500"]
-    assert "2.7e-05" in made.sheet.note
+    assert "0 of 7 starts diverged. The paper reports 2.7e-05" in made.sheet.note
+    assert "paper" not in report(data.assign_attrs(system="identity")).sheet.note
     figure, shown = made.figures["distances"]
     assert "QUICK LOOK" in figure.get_suptitle()
     assert "7 starts" in figure.get_suptitle()

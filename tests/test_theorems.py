@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import offspan
-from offspan.exploration import krylov_rank, reachable, visited_states
+from offspan.exploration import krylov_rank, visited_states
 from offspan.theory import closed_forms, exploring, regularized, riccati, underdetermined
 from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr
 from offspan.theory.verify import STATEMENTS, verify
@@ -54,7 +54,7 @@ def one_power_short(A, x0s):
 
 def halves_that_meet(key, settings):
     """Seen states that spread over the whole space."""
-    return random_lqr(key, settings), jax.random.normal(key, (settings.dim // 2, settings.dim))
+    return random_lqr(key, settings), jax.random.normal(key, (settings.dim // 2, settings.dim)), jnp.eye(settings.dim)[settings.dim // 2 :]
 
 
 def one_step_short(problem, K, x0s):
@@ -73,8 +73,8 @@ def some_control_elsewhere(problem, x0s):
 FALSE_VARIANTS = {
     "lem:lqr_gradient": [(closed_forms, "lqr_gradient_sum", one_step_short)],
     "lem:cost_min_underdetermined": [(underdetermined, "minimal_cost", lambda problem, X: jnp.mean(jnp.linalg.norm(X, axis=1)))],
-    "lem:extrapolation_measures_invariant": [(underdetermined, "_another_basis", lambda key, U: 2 * U)],
-    "lem:extrapolation_measures_invariant_general_q": [(underdetermined, "_another_basis", lambda key, U: U[::-1] + 0.01)],
+    "lem:extrapolation_measures_invariant": [(underdetermined, "_a_basis", lambda key, U: 2 * np.asarray(U))],
+    "lem:extrapolation_measures_invariant_general_q": [(underdetermined, "_a_basis", lambda key, U: np.asarray(U)[::-1] + 0.01)],
     "sec:prelim:extrapolation": [(underdetermined, "nonextrapolating_controller", some_control_elsewhere)],
     "sec:analysis:intuition": [(underdetermined, "careful_rate", lambda problem, S: -ORIGINAL_RATE(problem, S))],
     "prop:no_exploration_no_extrapolation": [
@@ -91,7 +91,10 @@ FALSE_VARIANTS = {
     "lem:cyc_vector_generic": [(underdetermined, "krylov_rank", one_power_short)],
     "lem:determined_shift_infinite_horizon": [(regularized, "GOLDEN_RATIO", 1.618), (regularized, "GAIN", 0.6)],
     "lem:underdetermined_R_nonzero": [(regularized, "GOLDEN_RATIO", 1.618), (regularized, "GAIN", 0.6)],
-    "app:determined_R_neq_zero": [(regularized, "GOLDEN_RATIO", 1.62)],
+    "app:determined_R_neq_zero": [
+        (regularized, "GOLDEN_RATIO", 1.62),
+        (regularized, "_system_of_the_starts", lambda: offspan.identity(5, horizon=5)),  # many minimisers: starts stay apart
+    ],
     "beyond:infinite_horizon": [
         (regularized, "infinite_horizon_gradient", lambda *a: riccati.infinite_horizon_gradient(*a) / 2),
         (regularized, "infinite_horizon_cost", lambda problem, K, X: len(X) * riccati.infinite_horizon_cost(problem, K, X)),
@@ -156,10 +159,21 @@ def test_the_known_numbers_of_the_shift():
     assert closed_forms.shift_alpha(4, 4, [0.0, 1.0, 2.0, 1.0])[-1] == pytest.approx(1.0, rel=1e-14)
 
 
+def test_alpha_lies_between_0_and_1():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        dim, horizon = int(rng.integers(2, 9)), int(rng.integers(1, 30))
+        q = rng.exponential(size=dim) * (rng.random(dim) < 0.7)
+        q[1] += 0.1  # e_1 leads to a cost within any horizon
+        alpha = closed_forms.shift_alpha_any_horizon(dim, horizon, q)
+        assert alpha.min() >= -1e-12
+        assert alpha.max() <= 1 + 1e-12
+
+
 def test_training_that_the_claim_of_no_exploration_looks_at_does_move():
     """The run of prop:no_exploration_no_extrapolation is not empty: K(t) leaves 0, on the seen half."""
     settings = Settings(4, 6, 1)
-    problem, S = underdetermined._two_separate_halves(jax.random.key(0), settings)
+    problem, S, _ = underdetermined._two_separate_halves(jax.random.key(0), settings)
     history = underdetermined.iterates(problem, S, underdetermined.careful_rate(problem, offspan.basis(4)), 200)
     assert jnp.linalg.norm(history[-1] @ S.T) > 0.1
     assert offspan.cost(problem, offspan.Linear(history[-1]), S) < offspan.cost(problem, offspan.Linear(history[0]), S)
@@ -193,11 +207,7 @@ def test_krylov_rank_is_the_exact_rank_of_integer_systems(seed):
     for _ in range(n):
         rows += powers.T.tolist()
         powers = A.astype(object) @ powers
-    found = reachable(A.astype(float), X.astype(float))
-    assert len(found.directions) == exact_rank(rows)
-    np.testing.assert_allclose(found.directions @ found.directions.T, np.eye(len(found.directions)), atol=1e-13)
-    image = found.directions @ A.T
-    np.testing.assert_allclose(image @ found.directions.T @ found.directions, image, atol=1e-10)  # M maps the space into itself
+    assert krylov_rank(A.astype(float), X.astype(float)) == exact_rank(rows)
 
 
 def test_krylov_rank_where_the_powers_themselves_mislead():
@@ -206,8 +216,25 @@ def test_krylov_rank_where_the_powers_themselves_mislead():
     x = np.eye(100)[:1]
     assert krylov_rank(A, x) == 100
     assert np.linalg.matrix_rank(np.stack([np.linalg.matrix_power(A, h) @ x[0] for h in range(100)])) < 90
-    assert reachable(A, x).margins.min() > 1e-3
     assert krylov_rank(np.zeros((3, 3)), np.eye(3)[:2]) == 2
+    assert krylov_rank(np.eye(3), np.zeros((1, 3))) == 0
+
+
+@pytest.mark.parametrize("dim", [4, 9, 20, 60])
+def test_krylov_rank_of_systems_whose_halves_are_hidden_by_a_rotation(dim):
+    """From a state of one half, that half is reached, and no more; a chain that is cut, likewise, and it has no basis of eigenvectors."""
+    for seed in range(10):
+        problem, S, _ = underdetermined._two_separate_halves(jax.random.key(seed), Settings(dim, 2, 1))
+        assert krylov_rank(problem.A, S[:1]) == dim // 2
+        rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
+        assert krylov_rank(rotation @ np.eye(dim, k=-1) @ rotation.T, rotation[:, 1:2].T) == dim - 1
+
+
+def test_krylov_rank_says_when_it_cannot_be_told():
+    rotation = np.linalg.qr(np.random.default_rng(0).normal(size=(30, 30)))[0]
+    jordan = rotation @ (0.5 * np.eye(30) + 0.3 * np.eye(30, k=-1)) @ rotation.T
+    with pytest.raises(ValueError, match="a new direction cannot be told from it"):
+        krylov_rank(jordan, rotation[:, 4:5].T)
 
 
 def test_visited_states_end_where_controls_stop_to_matter():
@@ -252,6 +279,23 @@ def test_infinite_horizon_by_plain_sums_and_differences(seed):
     K_more, X_more = np.hstack([K, np.zeros((2, 1))]), np.hstack([X, np.zeros((2, 1))])
     np.testing.assert_allclose(riccati.infinite_horizon_cost(unstable_elsewhere, K_more, X_more), by_sum(A, B, K, X), rtol=1e-12)
     np.testing.assert_allclose(riccati.infinite_horizon_gradient(unstable_elsewhere, K_more, X_more)[:, :3], gradient, rtol=1e-10)
+    rotation = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+    hidden = offspan.LQR(rotation @ with_more(A, 3.0) @ rotation.T, rotation @ np.vstack([B, np.zeros((1, 2))]), R=np.eye(2), horizon=1)
+    np.testing.assert_allclose(
+        riccati.infinite_horizon_cost(hidden, K_more @ rotation.T, X_more @ rotation.T), by_sum(A, B, K, X), rtol=1e-9
+    )
+
+
+def test_erratum_of_the_footnote_about_other_starts():
+    """50 random P with P e_1 = e_1: after the proposition's step with A → P⁻¹AP, J(K(2); e_1) is mostly astronomical; 1 is the least."""
+    rng, e_1, costs = np.random.default_rng(0), offspan.basis(5, 1), []
+    for _ in range(50):
+        P = rng.normal(size=(5, 5))
+        P[:, 0] = np.eye(5)[0]
+        problem = offspan.LQR(np.linalg.solve(P, offspan.shift(5, horizon=1).A @ P), horizon=10)
+        K = -closed_forms.shift_learning_rate(5, 10) * offspan.lqr_gradient(problem, np.zeros((5, 5)), e_1)
+        costs.append(float(offspan.cost(problem, offspan.Linear(K), e_1)))
+    assert 1e18 < np.median(costs) < 1e19
 
 
 def test_errata_of_the_statements():
@@ -294,5 +338,5 @@ def test_a_statement_that_does_not_fit_is_passed_over_or_refused(monkeypatch):
     with pytest.raises(ValueError, match=r"prop:shift: .*H = 7 and D = 5; take H = 5 or 10"):
         list(verify(["prop:shift"], Settings(5, 7, 1)))
     claims = list(verify((), Settings(5, 7, 1)))
-    assert [claim.verdict for claim in claims] == ["does not apply", "holds", "holds"]
+    assert [claim.verdict for claim in claims] == ["does not apply", "holds", "holds", "holds"]
     assert all(claim.holds for claim in claims)

@@ -1,6 +1,5 @@
 """What an experiment is: a small TOML file, checked at the door. Every word in it becomes a value here, once."""
 
-import difflib
 import hashlib
 import importlib.resources
 import itertools
@@ -14,6 +13,7 @@ import jax
 import numpy as np
 import pydantic
 
+from offspan.checks import nearest
 from offspan.problems import LQR, gaussian, gaussian_abq, identity, shift
 
 FAMILIES: dict[str, Callable[..., LQR]] = {
@@ -61,7 +61,6 @@ class Spec(_Strict):
     seeds: list[Seed] = pydantic.Field([0], min_length=1)
     iterations: Positive
     precision: Literal["float32", "float64"] = "float64"
-    compare_with: str | None = None
     quick_iterations: Positive | None = None
     quick: bool = False
 
@@ -94,6 +93,7 @@ class LQRSpec(Spec):
     seen_states: Matrix | None = None
     learning_rate: list[Rate] = pydantic.Field(min_length=1)
     record_every: Positive = pydantic.Field(100, le=1000)
+    compare_with: str | None = None
     matrices: dict[str, Matrices] = {}
 
     @pydantic.field_validator("systems", "dim", "horizon", "seen", "seeds", "learning_rate")
@@ -235,8 +235,3 @@ def _parse(content: dict[str, Any], source: str) -> Spec:
         where = f"`{place}`: " if place else ""
         given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
         raise ValueError(f"{source}: {where}{message}{given}.") from None
-
-
-def nearest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""

@@ -16,10 +16,14 @@ from offspan.training.loop import CHUNK
 
 
 class State(NamedTuple):
-    """The controllers of all starts after `recorded[q]` updates, NaN where not yet made."""
+    """The controllers of all starts after `recorded[q]` updates, NaN where not yet made.
+
+    A start that diverged failed at iteration `iterations[r]` and keeps its last finite K.
+    """
 
     K: np.ndarray  # (q, r, m, n)
     status: np.ndarray  # (r,), of Status
+    iterations: np.ndarray  # (r,)
     recorded: np.ndarray  # (q,)
     done: int
 
@@ -28,23 +32,24 @@ def train(spec: StartsSpec, part: int, resume: State | None, on_chunk: Callable[
     """K ← K − η ∇J(K; S) from every start at once, kept every `record_every` iterations."""
     problem, S = spec.problem(), np.asarray(basis(spec.dim, spec.seen))
     state = resume or _beginning(spec)
-    starts = state.K.shape[1]
     place = int(np.searchsorted(state.recorded, state.done))
     while state.done < spec.iterations:
         stretch = int(state.recorded[place + 1] - state.done)
-        batch = train_lqr_batch(
-            [problem] * starts,
-            [S] * starts,
-            learning_rate=spec.learning_rate,
-            iterations=stretch,
-            K0=state.K[place],
-            record_every=min(stretch, CHUNK),
-        )
+        K, status, iterations = state.K.copy(), state.status.copy(), state.iterations.copy()
+        K[place + 1] = K[place]
+        alive = np.flatnonzero(status == Status.finished)
+        if len(alive):
+            batch = train_lqr_batch(
+                [problem] * len(alive),
+                [S] * len(alive),
+                learning_rate=spec.learning_rate,
+                iterations=stretch,
+                K0=K[place, alive],
+                record_every=min(stretch, CHUNK),
+            )
+            K[place + 1, alive], status[alive], iterations[alive] = batch.K, batch.status, state.done + batch.iterations
         place += 1
-        K = state.K.copy()
-        K[place] = batch.K
-        status = np.where(batch.status == Status.diverged, Status.diverged, state.status)
-        state = State(K, status, state.recorded, state.done + stretch)
+        state = State(K, status, iterations, state.recorded, state.done + stretch)
         on_chunk(state)
     return state
 
@@ -55,20 +60,21 @@ def _beginning(spec: StartsSpec) -> State:
     recorded = np.unique(np.append(np.arange(0, spec.iterations, spec.record_every), spec.iterations))
     K = np.full((len(recorded), *starts.shape), np.nan, spec.precision)
     K[0] = starts
-    return State(K, np.full(len(starts), Status.finished), recorded, 0)
+    return State(K, np.full(len(starts), Status.finished), np.zeros(len(starts), int), recorded, 0)
 
 
 def to_dataset(spec: StartsSpec, states: list[State]) -> xr.Dataset:
     """Distances are +∞ once a start has diverged."""
     (state,) = states
-    diverged = (state.status == Status.diverged).any()
-    distance = np.array([np.inf if diverged else largest_distance(K) for K in state.K])
+    ended = state.iterations[state.status == Status.diverged].min(initial=spec.iterations + 1)
+    distance = np.array([largest_distance(K) if done <= ended else np.inf for K, done in zip(state.K, state.recorded, strict=True)])
     with np.errstate(over="ignore"):  # the last finite controller of a start that diverged may have an infinite norm
         norm = np.median(np.linalg.norm(state.K, axis=(2, 3)), axis=1)
     relative = np.where(np.isfinite(distance), distance / np.where(np.isfinite(norm), norm, 1.0), np.inf)
     data: dict[str, tuple] = {
         "K": (("iteration", "start", "control", "state"), state.K),
         "status": ("start", status_numbers(state.status), STATUS_MEANING),
+        "iterations": ("start", state.iterations, {"long_name": "updates made"}),
         "largest_distance": ("iteration", distance, {"long_name": "largest distance of two controllers, Frobenius norm"}),
         "median_norm": ("iteration", norm, {"long_name": "median norm of the controllers"}),
         "relative_distance": ("iteration", relative, {"long_name": "largest distance over the median norm"}),

@@ -66,7 +66,8 @@ def verdict(claims: list[Claim]) -> str:
 
 
 def _title(settings: Settings) -> str:
-    return f"The paper's statements at D = {settings.dim}, H = {settings.horizon}, {settings.seeds} seeds"
+    seeds = "1 seed" if settings.seeds == 1 else f"{settings.seeds} seeds"
+    return f"The paper's statements at D = {settings.dim}, H = {settings.horizon}, {seeds}"
 
 
 def _numbers(claim: Claim) -> tuple[str, str, str]:

@@ -22,7 +22,16 @@ class Report(NamedTuple):
 
 def report(result: xr.Dataset, beside: xr.Dataset | None = None) -> Report:
     """`beside` is a result to be compared with."""
-    if result.attrs.get("kind") == "starts":
-        data = distance_data(result)
-        return Report({"distances": (distance_curves(result), data)}, distance_sheet(result), data)
+    return KINDS[result.attrs.get("kind", "lqr")](result, beside)
+
+
+def _lqr(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     return Report(figures(result, beside), measure_sheet(result), as_frame(summary(result)))
+
+
+def _starts(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
+    data = distance_data(result)
+    return Report({"distances": (distance_curves(result), data)}, distance_sheet(result), data)
+
+
+KINDS = {"lqr": _lqr, "starts": _starts}

@@ -3,6 +3,7 @@
 A statement is a function of `Settings` that yields claims; its docstring is the statement.
 """
 
+import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -62,8 +63,8 @@ class Settings(NamedTuple):
 
     def keys(self, statement: str) -> Iterator[PRNGKeyArray]:
         """A random key for each seed; other keys for other statements."""
-        offset = sum(statement.encode())
-        return (jax.random.fold_in(jax.random.key(offset), seed) for seed in range(self.seeds))
+        key = jax.random.key(zlib.crc32(statement.encode()))
+        return (jax.random.fold_in(key, seed) for seed in range(self.seeds))
 
 
 def equal(text: str, pairs: Iterable[tuple[Any, Any]], route: str, tolerance: float = 1e-9) -> Claim:

@@ -35,8 +35,8 @@ def shift_alpha(dim: int, horizon: int, q: ArrayLike | None = None) -> Float[np.
     D, H, q = _shift_setting("shift_alpha", dim, horizon, q)
     if H % D:
         raise DoesNotApplyError(
-            f"shift_alpha: the printed statement needs a horizon divisible by the dimension, but H = {H} and D = {D}; "
-            f"take H = {D * max(H // D, 1)} or {D * (H // D + 1)}, or `shift_alpha_any_horizon`."
+            f"the printed statement needs a horizon divisible by the dimension, but H = {H} and D = {D}; "
+            f"take H = {' or '.join(str(D * k) for k in (H // D, H // D + 1) if k)}, or beyond:shift_any_horizon (shift_alpha_any_horizon)."
         )
     return 2 * np.append(0.0, np.cumsum(q[1:])) / ((H / D + 1) * q.sum())
 
@@ -44,7 +44,7 @@ def shift_alpha(dim: int, horizon: int, q: ArrayLike | None = None) -> Float[np.
 def shift_alpha_any_horizon(dim: int, horizon: int, q: ArrayLike | None = None) -> Float[np.ndarray, "n"]:
     """α_d = 1 − g_d/g_1 for every H, with ∇J(0; e_1) = Bᵀ Σ_d g_d e_{d%D+1} e_dᵀ; beyond the paper, which has H divisible by D.
 
-    It may be negative: where q_1 counts most, other directions are corrected more than e_1 is.
+    α_d ∈ [0, 1] for every H and q ≥ 0: what e_1 leads to is paid for longest, so g_d ≤ g_1.
     """
     g = _shift_gradient(*_shift_setting("shift_alpha_any_horizon", dim, horizon, q))
     return 1 - g / g[0]

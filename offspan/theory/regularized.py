@@ -100,28 +100,30 @@ def finite_horizon(settings: Settings) -> Iterator[Claim]:
     optimal = Linear(-GAIN * problem.A)
     tails = np.array([GOLDEN_RATIO - float(cost(with_horizon(problem, H), optimal, S)) for H in range(1, 8)])
     yield equal("(J_∞ − J_{H+1}) / (J_∞ − J_H) at K*: (1−c)²", [((1 - GAIN) ** 2, tails[1:] / tails[:-1])], "rollouts of H = 1..7", 1e-7)
-    bounded = []
+    tails_of_others = []
     for key in settings.keys("app:determined_R_neq_zero"):
         problem, K, X = _stabilised(key, settings)
-        norm = np.linalg.norm(problem.A + problem.B @ K, 2)
-        endless = infinite_horizon_cost(problem, K, X)
-        weight = np.linalg.norm(problem.Q + K.T @ problem.R @ K, 2)
-        for H in range(1, settings.horizon + 1):
-            tail = endless - float(cost(with_horizon(problem, H), Linear(K), X))
-            bounded.append((weight * norm ** (2 * (H + 1)) / (1 - norm**2), tail))
-    yield at_most("J_∞ − J_H against ‖Q+KᵀRK‖ σ^{2(H+1)}/(1−σ²), σ = ‖A+BK‖", bounded, "Lyapunov equation and rollouts")
+        after = X @ np.linalg.matrix_power(np.asarray(problem.A + problem.B @ K), settings.horizon + 1).T
+        tail = infinite_horizon_cost(problem, K, X) - float(cost(problem, Linear(K), X))
+        tails_of_others.append((infinite_horizon_cost(problem, K, after), tail))
+    yield equal("J_∞ − J_H of a K that decays: J_∞ from the states after H + 1 steps", tails_of_others, "Lyapunov equation and rollouts")
     early, late = (largest_distance(K) for K in _from_random_starts(20 * settings.seeds, (5_000, 15_000)))
-    route = f"{20 * settings.seeds} starts, D = H = 5, η = 0.02"
-    yield at_most("largest distance of two controllers: 20,000 iterations against 5,000", [(early, late)], route, 0.0)
+    route = f"{20 * settings.seeds} starts, η = 0.02"
+    text = "largest distance of two controllers at D = H = 5: after 20,000 iterations, 0.9 of what it was after 5,000, or less"
+    yield at_most(text, [(0.9 * early, late)], route, 0.0)
 
 
 def _from_random_starts(count: int, stretches: tuple[int, ...]) -> Iterator[np.ndarray]:
     """The controllers after each stretch of iterations."""
-    problem = with_control_cost(shift(5, horizon=5), 5)
+    problem = with_control_cost(_system_of_the_starts(), 5)
     K = 0.1 * np.asarray(jax.random.normal(jax.random.key(0), (count, 5, 5)))
     for iterations in stretches:
         K = train_lqr_batch([problem] * count, [basis(5, 1)] * count, learning_rate=0.02, iterations=iterations, K0=K, record_every=1000).K
         yield K
+
+
+def _system_of_the_starts() -> LQR:
+    return shift(5, horizon=5)
 
 
 def largest_distance(K: np.ndarray) -> float:
@@ -146,12 +148,10 @@ def with_horizon(problem: LQR, horizon: int) -> LQR:
 
 
 def _stabilised(key, settings: Settings):
-    """A random problem with R ≻ 0, a random K with ‖A + BK‖ = 0.8, and random states."""
-    key_problem, key_gain, key_states = jax.random.split(key, 3)
+    """A random problem with R = I, a random K with ‖A + BK‖ = 0.8, and random states."""
+    key_problem, key_gain, key_loop, key_states = jax.random.split(key, 4)
     problem = random_lqr(key_problem, settings)
-    wanted = np.array(jax.random.normal(key_gain, problem.A.shape))
-    K = np.linalg.solve(problem.B, 0.8 * wanted / np.linalg.norm(wanted, 2) - problem.A)
-    K = K / max(1.0, np.abs(K).max())
-    A = 0.8 * wanted / np.linalg.norm(wanted, 2) - np.asarray(problem.B) @ K  # so that A + BK is what was wanted, whatever B is
+    K, loop = (np.asarray(jax.random.normal(k, problem.A.shape)) for k in (key_gain, key_loop))
+    A = 0.8 * loop / np.linalg.norm(loop, 2) - np.asarray(problem.B) @ K
     X = sphere(key_states, max(settings.dim // 2, 1), settings.dim)
-    return LQR(A, problem.B, problem.Q, np.eye(settings.dim), horizon=settings.horizon), K, X
+    return LQR(A, problem.B, problem.Q, np.eye(settings.dim), horizon=settings.horizon), K, np.asarray(X)

@@ -1,11 +1,12 @@
 """Control that costs something (R ≠ 0) and horizons without end: the Riccati and Lyapunov equations  [R24, app:determined_R_neq_zero]."""
 
+from typing import Any, cast
+
 import numpy as np
 import scipy.linalg
 from jaxtyping import ArrayLike, Float
 
 from offspan.checks import as_states
-from offspan.exploration import reachable
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import as_gain
 
@@ -47,7 +48,8 @@ def riccati_controller(problem: LQR, P: Float[ArrayLike, "n n"]) -> Float[np.nda
 def infinite_horizon_cost(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> float:
     """J(K; S) = 1/|S| Σ_{x_0∈S} Σ_{h=0}^{∞} x_hᵀ(Q + KᵀRK) x_h, whatever `problem.horizon` is.
 
-    By the Lyapunov equation P = MᵀPM + Q + KᵀRK for M = A + BK, on the space that S reaches: what M does elsewhere does not matter.
+    By the Lyapunov equation P = MᵀPM + Q + KᵀRK for M = A + BK, on the space of all states that M brings to zero. S must lie in it; what
+    M does elsewhere does not matter.
     """
     where = "infinite_horizon_cost"
     _, _, Q, R = _matrices(as_lqr(where, problem))
@@ -61,8 +63,8 @@ def infinite_horizon_cost(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[A
 def infinite_horizon_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[np.ndarray, "m n"]:
     """∇J(K; S) = 2((R + BᵀPB)K + BᵀPA) Σ, with Σ = MΣMᵀ + 1/|S| Σ_{x_0∈S} x_0x_0ᵀ and P as in `infinite_horizon_cost`.
 
-    A change of K pushes states along the columns of B, so M must decay on what is reachable from those, too: otherwise controllers
-    as close as you like have infinite cost, and there is no gradient, even where the cost itself is finite.
+    A change of K pushes states along the columns of B, so M must bring those to zero, too: otherwise controllers as close as
+    you like have infinite cost, and there is no gradient, even where the cost itself is finite.
     """
     where = "infinite_horizon_gradient"
     A, B, Q, R = _matrices(as_lqr(where, problem))
@@ -81,12 +83,20 @@ def infinite_horizon_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Flo
 
 
 def _decaying(where: str, M: np.ndarray, X: np.ndarray, start: str, so: str) -> np.ndarray:
-    """An orthonormal basis (rows) of what is reachable from the rows of X, on which M has spectral radius below 1."""
-    V = reachable(M, X).directions
-    radius = np.abs(np.linalg.eigvals(V @ M @ V.T)).max(initial=0.0)
-    if radius >= 1 - 1e-12:
-        raise ValueError(f"{where}: under `K`, states reached from {start} do not decay (spectral radius {radius:.6g} there), {so}.")
-    return V
+    """An orthonormal basis (rows) of the states that M brings to zero, which must hold the rows of X.
+
+    From the Schur form of M with the eigenvalues inside the unit circle first: the leading columns of Z span just these states.
+    """
+    _, Z, inside = cast(tuple[Any, np.ndarray, int], scipy.linalg.schur(M, output="real", sort=_inside_the_unit_circle))
+    outside = np.abs(X @ Z[:, inside:]).max(initial=0.0)
+    if outside > 1e-10 * np.abs(X).max(initial=0.0):
+        radius = np.abs(np.linalg.eigvals(M)).max()
+        raise ValueError(f"{where}: under `K`, states reached from {start} do not decay (spectral radius {radius:.6g}), {so}.")
+    return Z[:, :inside].T
+
+
+def _inside_the_unit_circle(real: float, imaginary: float) -> bool:
+    return bool(np.hypot(real, imaginary) < 1 - 1e-12)
 
 
 def _closed_loop(where: str, problem: LQR, K: ArrayLike, x0s: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -28,7 +28,7 @@ def gradient(settings: Settings) -> Iterator[Claim]:
         objective = partial(_cost_of_gain, problem, X)
         scale = np.abs(predicted).max()
         by_autodiff.append((predicted / scale, jax.grad(objective)(K) / scale))
-        direction = jax.random.normal(key, K.shape)
+        direction = jax.random.normal(jax.random.fold_in(key, 1), K.shape)
         difference = (objective(K + 1e-5 * direction) - objective(K - 1e-5 * direction)) / 2e-5
         by_differences.append((np.sum(predicted * direction) / scale, difference / scale))
     yield equal("∇J(K; X), each entry over the largest", by_autodiff, "automatic differentiation of rollouts")
@@ -43,8 +43,9 @@ def minimum(settings: Settings) -> Iterator[Claim]:
     """J*(X) = 1/|X| Σ ‖x_0‖², attained by K iff K x_0 = −B⁻¹A x_0 for every x_0 ∈ X."""
     values, controls, attained = [], [], []
     for key in settings.keys("lem:cost_min_underdetermined"):
-        problem, _, X = _problem_gain_states(key, settings, rank=None)
-        problem = LQR(problem.A, random_orthogonal(key, settings.dim), horizon=settings.horizon)
+        key_problem, key_control, key_elsewhere = jax.random.split(key, 3)
+        problem, _, X = _problem_gain_states(key_problem, settings, rank=None)
+        problem = LQR(problem.A, random_orthogonal(key_control, settings.dim), horizon=settings.horizon)
 
         def objective(flat, problem=problem, X=X):
             value, gradient = lqr_cost_and_gradient(problem, flat.reshape(problem.A.shape), X)
@@ -55,7 +56,9 @@ def minimum(settings: Settings) -> Iterator[Claim]:
         )
         K = found.x.reshape(problem.A.shape)
         predicted = float(minimal_cost(problem, X))
-        elsewhere = jax.random.normal(key, problem.A.shape) @ (jnp.eye(settings.dim) - seen_projector(X))
+        # Any closed loop on the unseen directions, but of norm 1: a longer one would amplify what rounding leaves on the seen ones.
+        loop = random_orthogonal(key_elsewhere, settings.dim)
+        elsewhere = jnp.linalg.solve(problem.B, loop - problem.A) @ (jnp.eye(settings.dim) - seen_projector(X))
         values.append((predicted, found.fun))
         controls.append((extrapolating_controller(problem) @ X.T, K @ X.T))
         attained.append((predicted, cost(problem, Linear(nonextrapolating_controller(problem, X) + elsewhere), X)))
@@ -77,19 +80,23 @@ def invariance_any_q(settings: Settings) -> Iterator[Claim]:
 def _invariance(settings: Settings, statement: str, identity_cost: bool) -> Iterator[Claim]:
     one_step, all_steps = [], []
     for key in settings.keys(statement):
-        problem, K, S = _problem_gain_states(key, settings, rank=settings.dim - 1)
+        key_problem, key_basis = jax.random.split(key)
+        problem, K, S = _problem_gain_states(key_problem, settings, rank=settings.dim - 1)
         if identity_cost:
             problem = LQR(problem.A, problem.B, horizon=problem.horizon)
-        U = unseen_directions(S)
-        rotated = _another_basis(key, U)
-        one_step.append((optimality_measure(problem, K, S, unseen=U), optimality_measure(problem, K, S, unseen=rotated)))
-        all_steps.append((cost_measure(problem, K, S, unseen=U), cost_measure(problem, K, S, unseen=rotated)))
-    yield equal("E_opt(K)", one_step, "sum over another basis of S⊥, rotated at random")
-    yield equal("E_cost(K)", all_steps, "sum over another basis of S⊥, rotated at random")
+        M, Q, X = np.asarray(problem.A + problem.B @ K), np.asarray(problem.Q), _a_basis(key_basis, unseen_directions(S))
+        costs = []  # of each step, by a plain sum over the basis
+        for _ in range(problem.horizon):
+            X = X @ M.T
+            costs.append(np.mean([x @ Q @ x for x in X]))
+        one_step.append((optimality_measure(problem, K, S), costs[0]))
+        all_steps.append((cost_measure(problem, K, S), sum(costs)))
+    yield equal("E_opt(K), by the projector on S⊥", one_step, "plain sum over a basis of S⊥, rotated at random")
+    yield equal("E_cost(K), by the projector on S⊥", all_steps, "plain sum over a basis of S⊥, rotated at random")
 
 
-def _another_basis(key, U):
-    return random_orthogonal(key, len(U)) @ U
+def _a_basis(key, U):
+    return np.asarray(random_orthogonal(key, len(U)) @ U)
 
 
 def footnotes(settings: Settings) -> Iterator[Claim]:
@@ -123,24 +130,27 @@ def no_exploration(settings: Settings) -> Iterator[Claim]:
     predicted_opt, predicted_cost = closed_forms.identity_measures(settings.horizon)
     explored, outside, measures, optimality, excess = [], [], [], [], []
     for key in settings.keys("prop:no_exploration_no_extrapolation"):
-        problem, S = _two_separate_halves(key, settings)
-        # Careful from every direction: where the other half is unstable, too long steps would amplify what rounding puts there.
-        history = iterates(problem, S, careful_rate(problem, basis(settings.dim)), iterations)
-        visited = jax.vmap(lambda K, problem=problem, S=S: visited_states(problem, Linear(K), S))(history).reshape(-1, settings.dim)
-        explored.append((settings.dim // 2, np.linalg.matrix_rank(visited, tol=1e-10 * np.abs(visited).max())))
-        outside.append((0.0, history @ unseen_directions(S).T))
+        key_halves, key_seen = jax.random.split(key)
+        problem, S, other_half = _two_separate_halves(key_halves, settings)
+        # Careful from every direction: too long steps would amplify what rounding puts into the other half.
+        rate = careful_rate(problem, basis(settings.dim))
+        history = iterates(problem, S[:1], rate, iterations)
+        visited = jax.vmap(lambda K, problem=problem, S=S: visited_states(problem, Linear(K), S[:1]))(history).reshape(-1, settings.dim)
+        explored.append((settings.dim // 2, np.linalg.matrix_rank(visited, tol=1e-8 * np.abs(visited).max())))
+        outside.append((0.0, history @ other_half.T))
+        history = iterates(problem, S, rate, iterations)
         baseline = optimality_measure(problem, nonextrapolating_controller(problem, S), S)
         measures.append((baseline, _along(optimality_measure, problem, history, S)))
 
         still = identity(settings.dim, horizon=settings.horizon)
-        X = sphere(key, max(settings.dim // 2, 1), settings.dim)
+        X = sphere(key_seen, max(settings.dim // 2, 1), settings.dim)
         history = iterates(still, X, careful_rate(still, X), iterations)
         optimality.append((predicted_opt, _along(optimality_measure, still, history, X)))
         excess.append((predicted_cost, _along(cost_measure, still, history, X)))
     route = f"all of {iterations} iterations"
-    yield equal("dimensions visited in training (two decoupled halves)", explored, f"rank of the states of {route}")
+    yield equal("dimensions visited from one state of two decoupled halves", explored, f"rank of the states of {route}")
     yield equal("K(t) x, x orthogonal to them", outside, route)
-    yield equal("E_opt(K(t)), where span(S) holds them", measures, route)
+    yield equal("E_opt(K(t)), where span(S) holds all visited states", measures, route)
     yield equal("identity: E_opt(K(t))", optimality, f"{route}, random S")
     yield equal("identity: E_cost(K(t))", excess, f"{route}, random S")
 
@@ -176,7 +186,7 @@ def shrinkage(problem: LQR, iterations: int = 300) -> np.ndarray:
 
 def minimal_norm(settings: Settings) -> Iterator[Claim]:
     """Of all minimisers of J(·; S), K_no-ext is the only one of least norm  (Q ≻ 0)."""
-    solutions, norms = [], []
+    solutions, norms, minimal = [], [], []
     for key in settings.keys("lem:min_norm"):
         problem, K, S = _problem_gain_states(key, settings, rank=None)
         wanted = np.asarray(extrapolating_controller(problem) @ S.T)
@@ -184,21 +194,24 @@ def minimal_norm(settings: Settings) -> Iterator[Claim]:
         solutions.append((K_no_ext, np.linalg.lstsq(np.asarray(S), wanted.T, rcond=None)[0].T))
         elsewhere = K @ (jnp.eye(settings.dim) - seen_projector(S))
         norms.append((jnp.sum(K_no_ext**2) + jnp.sum(elsewhere**2), jnp.sum((K_no_ext + elsewhere) ** 2)))
+        one_step = LQR(problem.A, problem.B, problem.Q, horizon=1)  # a minimiser for H = 1 is one for every H
+        minimal.append((minimal_cost(one_step, S), cost(one_step, Linear(K_no_ext + elsewhere), S)))
     yield equal("K of least norm with K x_0 = −B⁻¹A x_0, each entry", solutions, "least squares")
-    yield equal("‖K‖² of another minimiser: ‖K_no-ext‖² + ‖its part on S⊥‖²", norms, "random controls on S⊥")
+    yield equal("J(K; S) of K_no-ext with other controls on S⊥: J*(S)", minimal, "rollouts, H = 1")
+    yield equal("its ‖K‖²: ‖K_no-ext‖² + ‖the part on S⊥‖²", norms, "random controls on S⊥")
 
 
 def cyclic_vectors(settings: Settings) -> Iterator[Claim]:
     """x, A x, …, A^{D−1} x span the space for almost every A; for the shift from e_1, too, for the identity never."""
-    D, half = settings.dim, settings.dim // 2
-    e_1 = basis(D, 1)
-    random = [(D, krylov_rank(gaussian(key, D, horizon=1).A, sphere(key, 1, D))) for key in settings.keys("lem:cyc_vector_generic")]
-    large = [(100, krylov_rank(gaussian(key, 100, horizon=1).A, sphere(key, 1, 100))) for key in settings.keys("lem:cyc_vector_generic")]
-    deficient = []
+    D, e_1 = settings.dim, basis(settings.dim, 1)
+    random, large, deficient = [], [], []
     for key in settings.keys("lem:cyc_vector_generic"):
-        problem, S = _two_separate_halves(key, settings)
-        deficient.append((half, krylov_rank(problem.A, S[:1])))
-    route = "orthogonalised powers, singular values against n·ε·‖A‖"
+        key_system, key_state, key_halves = jax.random.split(key, 3)
+        for dim, ranks in ((D, random), (100, large)):
+            ranks.append((dim, krylov_rank(gaussian(key_system, dim, horizon=1).A, sphere(key_state, 1, dim))))
+        problem, S, _ = _two_separate_halves(key_halves, settings)
+        deficient.append((D // 2, krylov_rank(problem.A, S[:1])))
+    route = "modes that x excites, against rounding"
     yield equal("rank of (A, x), A Gaussian, x random", random, route, 0.0)
     yield equal("the same for D = 100", large, route, 0.0)
     yield equal("rank of (A, e_1), A the shift", [(D, krylov_rank(shift(D, horizon=1).A, e_1))], route, 0.0)
@@ -215,12 +228,15 @@ def _problem_gain_states(key, settings: Settings, rank: int | None):
 
 
 def _two_separate_halves(key, settings: Settings):
-    """A system of two halves that know nothing of each other, in rotated coordinates, and seen states that span the first half."""
+    """Two halves that know nothing of each other, in rotated coordinates; seen states that span the first, and a basis of the other.
+
+    ‖A‖ = 1, so that no number of steps amplifies what rounding puts into the other half.
+    """
     D, half = settings.dim, settings.dim // 2
     first = jnp.arange(D) < half
     together = first[:, None] == first[None, :]
     key_problem, key_rotation, key_states = jax.random.split(key, 3)
     coupled, rotation = random_lqr(key_problem, settings), random_orthogonal(key_rotation, D)
     A, B, Q = (rotation @ (M * together) @ rotation.T for M in (coupled.A, coupled.B, coupled.Q))
-    S = (jax.random.normal(key_states, (half, D)) * first[None, :]) @ rotation.T
-    return LQR(A, B, (Q + Q.T) / 2, horizon=settings.horizon), S
+    S = sphere(key_states, half, half) @ rotation[:, :half].T
+    return LQR(A / jnp.linalg.norm(A, 2), B, (Q + Q.T) / 2, horizon=settings.horizon), S, rotation.T[half:]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 
+from offspan.checks import nearest
 from offspan.theory import exploring, regularized, underdetermined
 from offspan.theory.claims import Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
@@ -43,6 +44,11 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise ValueError("verify: claims need float64, but jax works in float32: call jax.config.update('jax_enable_x64', True) first.")
     settings = settings.checked()
+    for label in labels:
+        if label not in STATEMENTS:
+            raise ValueError(
+                f"verify: there is no statement {label!r}{nearest(label, list(STATEMENTS))}; there are {', '.join(STATEMENTS)}."
+            )
     for label in labels or STATEMENTS:
         on_statement(label)
         try:

@@ -1,0 +1,277 @@
+"""Expectations of traces of words in a real Gaussian matrix, exactly  [R24, genus_expansion].
+
+A has independent entries N(0, 1/D). By Wick's formula the expectation of a product of traces is a sum over all pairings of its letters, and
+each pairing glues the polygons that the traces are into a surface; its Euler characteristic is the exponent of D. What comes out is a
+Laurent polynomial in D with integer coefficients, found here by two routes that share no code:
+
+  `expectation_by_gluings`  the sum over all (p−1)!! pairings, in the permutations of thm:genus_expansion_main_theorem
+  `expectation`             a recursion on words, which pairs one letter after the other and remembers what it has seen
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import NamedTuple
+
+
+class Laurent:
+    """Σ_e c_e D^e with rational coefficients c_e, exactly.
+
+    >>> (Laurent({0: 1, -1: 2}) * Laurent({1: 3}))(4), Laurent({0: 1, -1: 2})
+    (Fraction(18, 1), 1 + 2/D)
+    """
+
+    def __init__(self, coefficients: Mapping[int, int | Fraction] | int | Fraction = 0):
+        given = coefficients if isinstance(coefficients, Mapping) else {0: coefficients}
+        self.coefficients = {e: Fraction(c) for e, c in sorted(given.items(), reverse=True) if c}
+
+    def __call__(self, dim: int | Fraction) -> Fraction:
+        return sum((c * Fraction(dim) ** e for e, c in self.coefficients.items()), Fraction(0))
+
+    def __add__(self, other: "Laurent | int | Fraction") -> "Laurent":
+        other = other if isinstance(other, Laurent) else Laurent(other)
+        exponents = self.coefficients.keys() | other.coefficients.keys()
+        return Laurent({e: self.coefficients.get(e, Fraction(0)) + other.coefficients.get(e, Fraction(0)) for e in exponents})
+
+    def __mul__(self, other: "Laurent | int | Fraction") -> "Laurent":
+        other = other if isinstance(other, Laurent) else Laurent(other)
+        total: dict[int, Fraction] = {}
+        for e, c in self.coefficients.items():
+            for f, d in other.coefficients.items():
+                total[e + f] = total.get(e + f, Fraction(0)) + c * d
+        return Laurent(total)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __sub__(self, other: "Laurent | int | Fraction") -> "Laurent":
+        return self + other * Fraction(-1) if isinstance(other, Laurent) else self + Laurent(-other)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Laurent) and self.coefficients == other.coefficients
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.coefficients.items()))
+
+    def __repr__(self) -> str:
+        """1 + 2/D − 3/D², the largest power first."""
+        text = ""
+        for e, c in self.coefficients.items():
+            power = "" if abs(e) == 0 else "D" if abs(e) == 1 else f"D^{abs(e)}"
+            size = str(abs(c)) if abs(c) != 1 or e <= 0 else ""
+            sign = ("− " if c < 0 else "+ ") if text else ("−" if c < 0 else "")
+            text += f" {sign}" * bool(text) + sign * (not text) + size + (f"/{power}" if e < 0 else power)
+        return text or "0"
+
+
+class Letter(NamedTuple):
+    """A (sign +1) or Aᵀ (sign −1), and the fixed matrix after it: the identity, or left·rightᵀ for two of some orthonormal vectors."""
+
+    sign: int
+    left: str | None = None
+    right: str | None = None
+
+
+Word = tuple[Letter, ...]  # what stands in one trace
+
+
+def word(letters: str, left: str | None = None, right: str | None = None) -> Word:
+    """Tr of this word, times left·rightᵀ at its end if given: `word("AAT", "x", "y")` is Tr(A A Aᵀ x yᵀ) = yᵀ A A Aᵀ x."""
+    if not letters or set(letters) - {"A", "T"}:
+        raise ValueError(f"word: the letters are {letters!r}, but must be A, and T for the transpose of A, at least one.")
+    if (left is None) != (right is None):
+        raise ValueError(f"word: left is {left!r} and right is {right!r}; give both, for the matrix left·rightᵀ, or none.")
+    signs = [1 if letter == "A" else -1 for letter in letters]
+    return (*(Letter(sign) for sign in signs[:-1]), Letter(signs[-1], left, right))
+
+
+class Gluing(NamedTuple):
+    """A surface: the polygons of some words with their edges glued in pairs (edges are numbered 1..p through all words)."""
+
+    pairs: tuple[tuple[int, int], ...]
+    euler_characteristic: int
+    orientable: bool
+    components: int
+    term: Laurent  # what it adds to the expectation
+
+
+def expectation_by_gluings(words: Iterable[Word]) -> Laurent:
+    """E Π Tr(word) = Σ_ρ D^{χ(γ, σ) − |γ|} tr_{γ_−⁻¹σγ_+/2}(C_1, …, C_p), σ = δ_ε ρδρ δ_ε  [R24, thm:genus_expansion_main_theorem]."""
+    return sum((gluing.term for gluing in gluings(words)), Laurent())
+
+
+def gluings(words: Iterable[Word]) -> Iterator[Gluing]:
+    """The surfaces of all (p−1)!! pairings ρ of the p letters, as the theorem describes them. None for an odd p."""
+    words = list(words)
+    letters = dict(enumerate((letter for one in words for letter in one), start=1))
+    gamma, start = {}, 1
+    for one in words:
+        gamma |= {start + i: start + (i + 1) % len(one) for i in range(len(one))}
+        start += len(one)
+    before = {image: k for k, image in gamma.items()}
+    for rho in _pairings(tuple(letters)):
+        # σ: letters of one kind are glued front to back (k ↔ −ρ(k)), A and Aᵀ front to front (k ↔ ρ(k)).
+        sigma = {}
+        for k, partner in rho.items():
+            side = -letters[k].sign * letters[partner].sign
+            sigma |= {k: side * partner, -k: -side * partner}
+        # γ_−⁻¹ σ γ_+, where γ_+ moves the positive numbers only, and γ_− = δ γ_+ δ the negative ones.
+        glued = {k: sigma[gamma[k]] for k in letters} | {-k: sigma[-k] for k in letters}
+        corners = _half({k: image if image > 0 else -before[-image] for k, image in glued.items()})
+        chi = len(words) + len(letters) // 2 + len(corners) - len(letters)
+        components, orientable = _topology(words, letters, rho)
+        term = Laurent({chi - len(words) - len(corners): 1})  # the normalised traces' D^{−1} each, taken out
+        for corner in corners:
+            term = term * _trace([letters[abs(k)] if k > 0 else _transposed(letters[-k]) for k in corner])
+        pairs = tuple((k, partner) for k, partner in rho.items() if k < partner)
+        yield Gluing(pairs, chi, orientable, components, term)
+
+
+def _pairings(items: tuple[int, ...]) -> Iterator[dict[int, int]]:
+    if not items:
+        yield {}
+    for i in range(1, len(items)):
+        first, partner = items[0], items[i]
+        for rest in _pairings(items[1:i] + items[i + 1 :]):
+            yield {first: partner, partner: first, **rest}
+
+
+def _half(premap: dict[int, int]) -> list[list[int]]:
+    """The cycles of premap/2: of each cycle and its mirror image, the one whose smallest element in absolute value is positive."""
+    left, cycles = set(premap), []
+    while left:
+        cycle = [left.pop()]
+        while (following := premap[cycle[-1]]) != cycle[0]:
+            cycle.append(following)
+        left -= set(cycle)
+        if min(cycle, key=abs) > 0:
+            cycles.append(cycle)
+    return cycles
+
+
+def _transposed(letter: Letter) -> Letter:
+    return letter._replace(left=letter.right, right=letter.left)
+
+
+def _trace(letters: list[Letter]) -> Laurent:
+    """Tr(C_1 C_2 …): D if all are the identity, else 1 or 0 as neighbouring vectors are the same or orthogonal."""
+    outer = [letter for letter in letters if letter.left is not None]
+    if not outer:
+        return Laurent({1: 1})
+    return Laurent(int(all(one.right == following.left for one, following in zip(outer, outer[1:] + outer[:1], strict=True))))
+
+
+def _topology(words: list[Word], letters: dict[int, Letter], rho: dict[int, int]) -> tuple[int, bool]:
+    """Connected components, and whether each polygon can be given a side so that all gluings join equal sides."""
+    face = dict(enumerate((f for f, one in enumerate(words) for _ in one), start=1))
+    side: dict[int, int] = {}
+    components, orientable = 0, True
+    for f in range(len(words)):
+        if f in side:
+            continue
+        components += 1
+        side[f], waiting = 1, [f]
+        while waiting:
+            current = waiting.pop()
+            for k in (k for k in letters if face[k] == current):
+                other, wanted = face[rho[k]], -side[current] * letters[k].sign * letters[rho[k]].sign
+                if other not in side:
+                    side[other] = wanted
+                    waiting.append(other)
+                orientable &= side[other] == wanted
+    return components, orientable
+
+
+SWAP = str.maketrans("AT", "TA")
+BITS = 64  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, which fits for p ≤ 32
+_String = tuple[str, str, str]  # (α, W, β) stands for the number αᵀWβ
+_seen: dict[tuple[tuple[_String, ...], tuple[str, ...]], int] = {}
+
+
+def expectation(words: Iterable[Word]) -> Laurent:
+    """The same expectation by a recursion (Wick's formula for one letter at a time, also known as Schwinger–Dyson equations).
+
+    Fixed matrices x yᵀ cut the traces into strings αᵀWβ; traces without one stay cycles. Pairing the first letter with each of the others
+    in turn removes two letters and leaves shorter strings and cycles, which are looked up in a canonical order: neither the order of the
+    factors, nor rotations of a cycle, nor transposes matter. A string that is used up must join a vector to itself, or all that follows
+    from it is zero. So the number of states grows far more slowly than the number of pairings.
+    """
+    strings, cycles = [], []
+    for one in words:
+        cuts = [i for i, letter in enumerate(one) if letter.left is not None]
+        if not cuts:
+            cycles.append("".join("A" if letter.sign > 0 else "T" for letter in one))
+        for cut, following in zip(cuts, cuts[1:] + cuts[:1], strict=True):  # rightᵀ of one cut, the letters up to the next, its left
+            between = one[cut + 1 : following + 1] if following > cut else one[cut + 1 :] + one[: following + 1]
+            letters = "".join("A" if letter.sign > 0 else "T" for letter in between)
+            strings.append((one[cut].right or "", letters, one[following].left or ""))
+    letters = sum(len(W) for _, W, _ in strings) + sum(map(len, cycles))
+    if letters > 32:
+        raise ValueError(f"expectation: the words have {letters} letters, but 32 is the most that the packed coefficients hold.")
+    if letters % 2:
+        return Laurent()
+    packed, mask = _loops(tuple(strings), tuple(cycles)), (1 << BITS) - 1
+    powers = range(packed.bit_length() // BITS + 1)
+    return Laurent({e - letters // 2: (packed >> (BITS * e)) & mask for e in powers})
+
+
+def _loops(strings: tuple[_String, ...], cycles: tuple[str, ...]) -> int:
+    """Σ over pairings of D^{closed loops} at D = 2^BITS: a polynomial as one integer, which adds, and is multiplied by D, quickly."""
+    if any(not W and alpha != beta for alpha, W, beta in strings):
+        return 0
+    loops = sum(not W for W in cycles)
+    state = (
+        tuple(sorted(min((alpha, W, beta), (beta, _transpose(W), alpha)) for alpha, W, beta in strings if W)),
+        tuple(sorted(_least_rotation(W) for W in cycles if W)),
+    )
+    if state not in _seen:
+        _seen[state] = _pair_one_letter(*state)
+    return _seen[state] << (BITS * loops)
+
+
+def _pair_one_letter(strings: tuple[_String, ...], cycles: tuple[str, ...]) -> int:
+    """A_ij A_kl pairs to δ_ik δ_jl / D: letters of one kind join left to left and right to right, A and Aᵀ left to right."""
+    if not strings and not cycles:
+        return 1
+    total = 0
+    if not strings:
+        first, W, others = cycles[0][0], cycles[0][1:], cycles[1:]
+        for i, letter in enumerate(W):
+            before, after = W[:i], W[i + 1 :]
+            total += _loops((), (*others, before, after) if letter != first else (*others, _transpose(before) + after))
+        for letter, V, rest in _letters_of_cycles(others):
+            total += _loops((), (*rest, W + (V if letter != first else _transpose(V))))
+        return total
+    shortest = min(range(len(strings)), key=lambda i: len(strings[i][1]))  # soonest used up, so soonest known to be zero
+    alpha, W, beta = strings[shortest]
+    first, W, others = W[0], W[1:], strings[:shortest] + strings[shortest + 1 :]
+    for i, letter in enumerate(W):
+        before, after = W[:i], W[i + 1 :]
+        if letter != first:
+            total += _loops((*others, (alpha, after, beta)), (*cycles, before))
+        else:
+            total += _loops((*others, (alpha, _transpose(before) + after, beta)), cycles)
+    for place, (gamma, V, delta) in enumerate(others):
+        rest = others[:place] + others[place + 1 :]
+        for i, letter in enumerate(V):
+            before, after = V[:i], V[i + 1 :]
+            if letter != first:
+                total += _loops((*rest, (alpha, after, delta), (gamma, before + W, beta)), cycles)
+            else:
+                total += _loops((*rest, (alpha, _transpose(before), gamma), (delta, _transpose(after) + W, beta)), cycles)
+    for letter, V, rest in _letters_of_cycles(cycles):
+        total += _loops((*others, (alpha, (V if letter != first else _transpose(V)) + W, beta)), rest)
+    return total
+
+
+def _letters_of_cycles(cycles: tuple[str, ...]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each letter of each cycle, with what follows it once around, and the other cycles."""
+    for place, cycle in enumerate(cycles):
+        for i, letter in enumerate(cycle):
+            yield letter, cycle[i + 1 :] + cycle[:i], cycles[:place] + cycles[place + 1 :]
+
+
+def _transpose(W: str) -> str:
+    return W.translate(SWAP)[::-1]
+
+
+def _least_rotation(W: str) -> str:
+    return min(V[i:] + V[:i] for V in (W, _transpose(W)) for i in range(len(W)))
