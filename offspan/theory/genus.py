@@ -8,6 +8,7 @@ Laurent polynomial in D with integer coefficients, found here by two routes that
   `expectation`             a recursion on words, which pairs one letter after the other and remembers what it has seen
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import NamedTuple
@@ -95,12 +96,28 @@ class Gluing(NamedTuple):
 
 def expectation_by_gluings(words: Iterable[Word]) -> Laurent:
     """E Π Tr(word) = Σ_ρ D^{χ(γ, σ) − |γ|} tr_{γ_−⁻¹σγ_+/2}(C_1, …, C_p), σ = δ_ε ρδρ δ_ε  [R24, thm:genus_expansion_main_theorem]."""
-    return sum((gluing.term for gluing in gluings(words)), Laurent())
+    words = list(words)
+    total: Counter[int] = Counter()
+    for _, chi, traces in _glue(words):
+        total[chi - len(words) - traces.count(1)] += 0 not in traces
+    return Laurent(total)
 
 
 def gluings(words: Iterable[Word]) -> Iterator[Gluing]:
-    """The surfaces of all (p−1)!! pairings ρ of the p letters, as the theorem describes them. None for an odd p."""
+    """The surfaces of all (p−1)!! pairings ρ of the p letters. None for an odd p."""
     words = list(words)
+    for rho, chi, traces in _glue(words):
+        components, orientable = _topology(words, rho)
+        pairs = tuple((k, partner) for k, partner in rho.items() if k < partner)
+        term = Laurent({chi - len(words) - traces.count(1): int(0 not in traces)})
+        yield Gluing(pairs, chi, orientable, components, term)
+
+
+def _glue(words: list[Word]) -> Iterator[tuple[dict[int, int], int, list[int | None]]]:
+    """For each pairing ρ: ρ, χ(γ, σ), and for each cycle of γ_−⁻¹σγ_+/2, which is a corner of the surface, the trace of its fixed matrices.
+
+    That is 1 or 0, as neighbouring vectors are the same or orthogonal, and None for D, where all of them are the identity.
+    """
     letters = dict(enumerate((letter for one in words for letter in one), start=1))
     gamma, start = {}, 1
     for one in words:
@@ -117,12 +134,7 @@ def gluings(words: Iterable[Word]) -> Iterator[Gluing]:
         glued = {k: sigma[gamma[k]] for k in letters} | {-k: sigma[-k] for k in letters}
         corners = _half({k: image if image > 0 else -before[-image] for k, image in glued.items()})
         chi = len(words) + len(letters) // 2 + len(corners) - len(letters)
-        components, orientable = _topology(words, letters, rho)
-        term = Laurent({chi - len(words) - len(corners): 1})  # the normalised traces' D^{−1} each, taken out
-        for corner in corners:
-            term = term * _trace([letters[abs(k)] if k > 0 else _transposed(letters[-k]) for k in corner])
-        pairs = tuple((k, partner) for k, partner in rho.items() if k < partner)
-        yield Gluing(pairs, chi, orientable, components, term)
+        yield rho, chi, [_trace([letters[k] if k > 0 else _transposed(letters[-k]) for k in corner]) for corner in corners]
 
 
 def _pairings(items: tuple[int, ...]) -> Iterator[dict[int, int]]:
@@ -151,17 +163,17 @@ def _transposed(letter: Letter) -> Letter:
     return letter._replace(left=letter.right, right=letter.left)
 
 
-def _trace(letters: list[Letter]) -> Laurent:
-    """Tr(C_1 C_2 …): D if all are the identity, else 1 or 0 as neighbouring vectors are the same or orthogonal."""
+def _trace(letters: list[Letter]) -> int | None:
     outer = [letter for letter in letters if letter.left is not None]
     if not outer:
-        return Laurent({1: 1})
-    return Laurent(int(all(one.right == following.left for one, following in zip(outer, outer[1:] + outer[:1], strict=True))))
+        return None
+    return int(all(one.right == following.left for one, following in zip(outer, outer[1:] + outer[:1], strict=True)))
 
 
-def _topology(words: list[Word], letters: dict[int, Letter], rho: dict[int, int]) -> tuple[int, bool]:
+def _topology(words: list[Word], rho: dict[int, int]) -> tuple[int, bool]:
     """Connected components, and whether each polygon can be given a side so that all gluings join equal sides."""
     face = dict(enumerate((f for f, one in enumerate(words) for _ in one), start=1))
+    sign = dict(enumerate((letter.sign for one in words for letter in one), start=1))
     side: dict[int, int] = {}
     components, orientable = 0, True
     for f in range(len(words)):
@@ -171,8 +183,8 @@ def _topology(words: list[Word], letters: dict[int, Letter], rho: dict[int, int]
         side[f], waiting = 1, [f]
         while waiting:
             current = waiting.pop()
-            for k in (k for k in letters if face[k] == current):
-                other, wanted = face[rho[k]], -side[current] * letters[k].sign * letters[rho[k]].sign
+            for k in (k for k in face if face[k] == current):
+                other, wanted = face[rho[k]], -side[current] * sign[k] * sign[rho[k]]
                 if other not in side:
                     side[other] = wanted
                     waiting.append(other)
@@ -182,84 +194,95 @@ def _topology(words: list[Word], letters: dict[int, Letter], rho: dict[int, int]
 
 SWAP = str.maketrans("AT", "TA")
 BITS = 64  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, which fits for p ≤ 32
-_String = tuple[str, str, str]  # (α, W, β) stands for the number αᵀWβ
-_seen: dict[tuple[tuple[_String, ...], tuple[str, ...]], int] = {}
+MOST_LETTERS = 32
+Form = tuple[str, str, str]  # (α, W, β) stands for the number αᵀWβ, with α and β among some orthonormal vectors
+State = tuple[tuple[Form, ...], tuple[str, ...]]  # forms, and traces of words: cycles
 
 
 def expectation(words: Iterable[Word]) -> Laurent:
-    """The same expectation by a recursion (Wick's formula for one letter at a time, also known as Schwinger–Dyson equations).
-
-    Fixed matrices x yᵀ cut the traces into strings αᵀWβ; traces without one stay cycles. Pairing the first letter with each of the others
-    in turn removes two letters and leaves shorter strings and cycles, which are looked up in a canonical order: neither the order of the
-    factors, nor rotations of a cycle, nor transposes matter. A string that is used up must join a vector to itself, or all that follows
-    from it is zero. So the number of states grows far more slowly than the number of pairings.
-    """
-    strings, cycles = [], []
+    """The same by the recursion of `expectation_of_forms`: fixed matrices x yᵀ cut the traces into forms, traces without one stay whole."""
+    forms, cycles = [], []
     for one in words:
+        letters = "".join("A" if letter.sign > 0 else "T" for letter in one)
         cuts = [i for i, letter in enumerate(one) if letter.left is not None]
         if not cuts:
-            cycles.append("".join("A" if letter.sign > 0 else "T" for letter in one))
+            cycles.append(letters)
         for cut, following in zip(cuts, cuts[1:] + cuts[:1], strict=True):  # rightᵀ of one cut, the letters up to the next, its left
-            between = one[cut + 1 : following + 1] if following > cut else one[cut + 1 :] + one[: following + 1]
-            letters = "".join("A" if letter.sign > 0 else "T" for letter in between)
-            strings.append((one[cut].right or "", letters, one[following].left or ""))
-    letters = sum(len(W) for _, W, _ in strings) + sum(map(len, cycles))
-    if letters > 32:
-        raise ValueError(f"expectation: the words have {letters} letters, but 32 is the most that the packed coefficients hold.")
+            between = letters[cut + 1 : following + 1] if following > cut else letters[cut + 1 :] + letters[: following + 1]
+            forms.append((one[cut].right or "", between, one[following].left or ""))
+    return expectation_of_forms(forms, cycles)
+
+
+def expectation_of_forms(forms: Iterable[Form], cycles: Iterable[str] = (), seen: dict[State, int] | None = None) -> Laurent:
+    """E Π αᵀWβ · Π Tr(W) by pairing one letter after the other (Wick's formula, or Schwinger–Dyson equations).
+
+    Pairing the first letter with each of the others in turn removes two letters and leaves shorter forms and cycles, which are looked up
+    in a canonical order: neither the order of the factors, nor rotations of a cycle, nor transposes matter. A form that is used up must
+    join a vector to itself, or all that follows from it is zero. So the number of states grows far more slowly than the number of pairings.
+    `seen` keeps them for the next call.
+
+    >>> expectation_of_forms([("x", "TA", "x")])  # E‖A x‖²
+    1
+    """
+    forms, cycles = tuple(forms), tuple(cycles)
+    letters = sum(len(W) for _, W, _ in forms) + sum(map(len, cycles))
+    if letters > MOST_LETTERS:
+        raise ValueError(
+            f"expectation: the words have {letters} letters, but {MOST_LETTERS} are the most that the packed coefficients hold."
+        )
     if letters % 2:
         return Laurent()
-    packed, mask = _loops(tuple(strings), tuple(cycles)), (1 << BITS) - 1
+    packed, mask = _loops(forms, cycles, {} if seen is None else seen), (1 << BITS) - 1
     powers = range(packed.bit_length() // BITS + 1)
     return Laurent({e - letters // 2: (packed >> (BITS * e)) & mask for e in powers})
 
 
-def _loops(strings: tuple[_String, ...], cycles: tuple[str, ...]) -> int:
+def _loops(forms: tuple[Form, ...], cycles: tuple[str, ...], seen: dict[State, int]) -> int:
     """Σ over pairings of D^{closed loops} at D = 2^BITS: a polynomial as one integer, which adds, and is multiplied by D, quickly."""
-    if any(not W and alpha != beta for alpha, W, beta in strings):
+    if any(not W and alpha != beta for alpha, W, beta in forms):
         return 0
     loops = sum(not W for W in cycles)
     state = (
-        tuple(sorted(min((alpha, W, beta), (beta, _transpose(W), alpha)) for alpha, W, beta in strings if W)),
+        tuple(sorted(min((alpha, W, beta), (beta, _transpose(W), alpha)) for alpha, W, beta in forms if W)),
         tuple(sorted(_least_rotation(W) for W in cycles if W)),
     )
-    if state not in _seen:
-        _seen[state] = _pair_one_letter(*state)
-    return _seen[state] << (BITS * loops)
+    if state not in seen:
+        seen[state] = sum(_loops(*left, seen) for left in _pair_one_letter(*state)) if state != ((), ()) else 1
+    return seen[state] << (BITS * loops)
 
 
-def _pair_one_letter(strings: tuple[_String, ...], cycles: tuple[str, ...]) -> int:
-    """A_ij A_kl pairs to δ_ik δ_jl / D: letters of one kind join left to left and right to right, A and Aᵀ left to right."""
-    if not strings and not cycles:
-        return 1
-    total = 0
-    if not strings:
+def _pair_one_letter(forms: tuple[Form, ...], cycles: tuple[str, ...]) -> Iterator[State]:
+    """What is left when the first letter is paired with each of the others.
+
+    A_ij A_kl pairs to δ_ik δ_jl / D: letters of one kind join left to left and right to right, A and Aᵀ left to right.
+    """
+    if not forms:
         first, W, others = cycles[0][0], cycles[0][1:], cycles[1:]
         for i, letter in enumerate(W):
             before, after = W[:i], W[i + 1 :]
-            total += _loops((), (*others, before, after) if letter != first else (*others, _transpose(before) + after))
+            yield (), (*others, before, after) if letter != first else (*others, _transpose(before) + after)
         for letter, V, rest in _letters_of_cycles(others):
-            total += _loops((), (*rest, W + (V if letter != first else _transpose(V))))
-        return total
-    shortest = min(range(len(strings)), key=lambda i: len(strings[i][1]))  # soonest used up, so soonest known to be zero
-    alpha, W, beta = strings[shortest]
-    first, W, others = W[0], W[1:], strings[:shortest] + strings[shortest + 1 :]
+            yield (), (*rest, W + (V if letter != first else _transpose(V)))
+        return
+    shortest = min(range(len(forms)), key=lambda i: len(forms[i][1]))  # soonest used up, so soonest known to be zero
+    (alpha, W, beta), others = forms[shortest], forms[:shortest] + forms[shortest + 1 :]
+    first, W = W[0], W[1:]
     for i, letter in enumerate(W):
         before, after = W[:i], W[i + 1 :]
         if letter != first:
-            total += _loops((*others, (alpha, after, beta)), (*cycles, before))
+            yield (*others, (alpha, after, beta)), (*cycles, before)
         else:
-            total += _loops((*others, (alpha, _transpose(before) + after, beta)), cycles)
+            yield (*others, (alpha, _transpose(before) + after, beta)), cycles
     for place, (gamma, V, delta) in enumerate(others):
         rest = others[:place] + others[place + 1 :]
         for i, letter in enumerate(V):
             before, after = V[:i], V[i + 1 :]
             if letter != first:
-                total += _loops((*rest, (alpha, after, delta), (gamma, before + W, beta)), cycles)
+                yield (*rest, (alpha, after, delta), (gamma, before + W, beta)), cycles
             else:
-                total += _loops((*rest, (alpha, _transpose(before), gamma), (delta, _transpose(after) + W, beta)), cycles)
+                yield (*rest, (alpha, _transpose(before), gamma), (delta, _transpose(after) + W, beta)), cycles
     for letter, V, rest in _letters_of_cycles(cycles):
-        total += _loops((*others, (alpha, (V if letter != first else _transpose(V)) + W, beta)), rest)
-    return total
+        yield (*others, (alpha, (V if letter != first else _transpose(V)) + W, beta)), rest
 
 
 def _letters_of_cycles(cycles: tuple[str, ...]) -> Iterator[tuple[str, str, tuple[str, ...]]]:

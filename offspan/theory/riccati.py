@@ -87,16 +87,13 @@ def _decaying(where: str, M: np.ndarray, X: np.ndarray, start: str, so: str) -> 
 
     From the Schur form of M with the eigenvalues inside the unit circle first: the leading columns of Z span just these states.
     """
-    _, Z, inside = cast(tuple[Any, np.ndarray, int], scipy.linalg.schur(M, output="real", sort=_inside_the_unit_circle))
+    slightly_larger = M / (1 - 1e-12)  # so that an eigenvalue on the circle, up to rounding, counts as outside
+    _, Z, inside = cast(tuple[Any, np.ndarray, int], scipy.linalg.schur(slightly_larger, output="real", sort="iuc"))
     outside = np.abs(X @ Z[:, inside:]).max(initial=0.0)
     if outside > 1e-10 * np.abs(X).max(initial=0.0):
         radius = np.abs(np.linalg.eigvals(M)).max()
         raise ValueError(f"{where}: under `K`, states reached from {start} do not decay (spectral radius {radius:.6g}), {so}.")
     return Z[:, :inside].T
-
-
-def _inside_the_unit_circle(real: float, imaginary: float) -> bool:
-    return bool(np.hypot(real, imaginary) < 1 - 1e-12)
 
 
 def _closed_loop(where: str, problem: LQR, K: ArrayLike, x0s: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

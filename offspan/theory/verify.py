@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from offspan.checks import nearest
-from offspan.theory import exploring, regularized, underdetermined
+from offspan.theory import exploring, random_systems, regularized, underdetermined
 from offspan.theory.claims import Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
@@ -29,6 +29,17 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "lem:underdetermined_R_nonzero": regularized.many_minimisers,
     "app:determined_R_neq_zero": regularized.finite_horizon,
     "beyond:infinite_horizon": regularized.infinite_horizon,
+    "thm:typical_system": random_systems.typical_system,
+    "lem:norm_concentration": random_systems.norm_concentration,
+    "lem:clm_cost_grad_inner_prod": random_systems.inner_product,
+    "smoothness_lemma": random_systems.smoothness,
+    "lem:in_prod_initial_states": random_systems.any_orthonormal_states,
+    "lem:expec_in_prod_term_lower_bound": random_systems.alignment_terms,
+    "expected_grad_norm": random_systems.gradient_norm,
+    "var_prop": random_systems.variance,
+    "cov_prop": random_systems.covariance,
+    "thm:genus_expansion_main_theorem": random_systems.genus_expansion,
+    "prop:euler_char": random_systems.euler_characteristics,
 }
 
 

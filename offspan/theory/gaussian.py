@@ -1,0 +1,180 @@
+"""The first step of policy gradient on a random system, exactly  [R24, thm:typical_system].
+
+A has independent entries N(0, 1/D), Q = I, B is orthogonal, S holds |S| orthonormal states, K(1) = 0. E_opt is quadratic in K, so
+
+    E[E_opt(K(2))] / E[E_opt(K_no-ext)] = 1 − a η + b η²     with   a = E⟨∇E_opt, ∇J⟩   and   b = E[1/|U| Σ_{v∈U} ‖B∇J v‖²]
+
+holds with no inequality, and a and b are expectations of products of forms αᵀWβ in A, which `genus` computes exactly. With x, y ∈ S, v ∈ U:
+
+    a = 4 Σ_{n,k} E[vᵀAⁿx · xᵀ(A^{n+k+1})ᵀA^{k+1}v]                                       over n = 1..H−1, k = 0..H−n−1
+    b = 4/|S|² Σ_{x,y} Σ_{n,k,m,l} E[vᵀAⁿx · vᵀA^m y · xᵀ(A^{n+k+1})ᵀA^k(A^l)ᵀA^{m+l+1}y]     and the same for m, l
+
+Starts of length r in place of 1 put r²η in place of η.
+"""
+
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations_with_replacement
+from math import prod
+from typing import Any, NamedTuple
+
+from offspan.checks import as_count
+from offspan.theory.genus import Laurent, expectation_of_forms
+
+
+class FirstStepLaw(NamedTuple):
+    """E[E_opt(K(2))] / E[E_opt(K_no-ext)] = 1 − a η + b η²: numbers, or functions of D (see `at`)."""
+
+    a: Any  # a Fraction, or a Laurent polynomial in D
+    b: Any
+
+    def ratio(self, eta: float | Fraction) -> Fraction:
+        """Exactly, for the number that `eta` is."""
+        a, b = self._numbers()
+        return 1 - a * Fraction(eta) + b * Fraction(eta) ** 2
+
+    @property
+    def best_learning_rate(self) -> Fraction:
+        """η* = a / 2b."""
+        a, b = self._numbers()
+        return a / (2 * b)
+
+    @property
+    def best_ratio(self) -> Fraction:
+        """1 − a² / 4b, at η*."""
+        a, b = self._numbers()
+        return 1 - a**2 / (4 * b)
+
+    @property
+    def largest_learning_rate(self) -> Fraction:
+        """a / b: below it the first step extrapolates, in the mean; above it, it does harm."""
+        a, b = self._numbers()
+        return a / b
+
+    def at(self, dim: int) -> "FirstStepLaw":
+        return FirstStepLaw(*(value(dim) if isinstance(value, Laurent) else value for value in self))
+
+    def _numbers(self) -> tuple[Fraction, Fraction]:
+        if isinstance(self.a, Laurent) or isinstance(self.b, Laurent):
+            raise ValueError("FirstStepLaw: a and b are functions of D here; take `law.at(dim)` first.")
+        return self.a, self.b
+
+
+def first_step_law(dim: int | None, horizon: int, seen: int) -> FirstStepLaw:
+    """The law for |S| = `seen` orthonormal states; with `dim=None`, its a and b as functions of D.
+
+    >>> first_step_law(None, horizon=2, seen=1)
+    FirstStepLaw(a=4/D, b=4/D + 8/D^2 + 16/D^3)
+    >>> float(first_step_law(5, horizon=2, seen=1).best_learning_rate)
+    0.32051282051282054
+    """
+    horizon, seen = _setting("first_step_law", dim, horizon, seen)
+    sums = _sums(horizon)
+    law = FirstStepLaw(sums.a, (sums.b_same + sums.b_other * (seen - 1)) * Fraction(4, seen))
+    return law if dim is None else law.at(dim)
+
+
+def expected_gradient_norm(dim: int | None, horizon: int, seen: int) -> Any:
+    """E‖∇J(K(1); S)‖², which [R24, expected_grad_norm] bounds by 4H²(H−1)²(4H−1)!!; a Fraction, or with `dim=None` a Laurent polynomial."""
+    horizon, seen = _setting("expected_gradient_norm", dim, horizon, seen)
+    sums = _sums(horizon)
+    norm = (sums.norm_same + sums.norm_other * (seen - 1)) * Fraction(4, seen)
+    return norm if dim is None else norm(dim)
+
+
+def alignment_mean(n: int, k: int) -> Laurent:
+    """E Z_{n,k}, Z_{n,k} = vᵀAⁿx · xᵀ(A^{n+k+1})ᵀA^{k+1}v  [R24, eq:Z_Y_def]."""
+    return expectation_of_forms(_alignment("v", n, k))
+
+
+def alignment_variance(n: int, k: int) -> Laurent:
+    """Var Z_{n,k}  [R24, var_prop]."""
+    mean = alignment_mean(n, k)
+    return expectation_of_forms([*_alignment("v", n, k), *_alignment("v", n, k)]) - mean * mean
+
+
+def alignment_covariance(n: int, k: int) -> Laurent:
+    """Cov(Z_{v,n,k}, Z_{w,n,k}) for orthogonal v and w  [R24, cov_prop]."""
+    mean = alignment_mean(n, k)
+    return expectation_of_forms([*_alignment("v", n, k), *_alignment("w", n, k)]) - mean * mean
+
+
+def terms(horizon: int) -> list[tuple[int, int]]:
+    """All (n, k) with n = 0..H−1 and k = 0..H−n−1."""
+    return [(n, k) for n in range(horizon) for k in range(horizon - n)]
+
+
+def _alignment(v: str, n: int, k: int):
+    return [(v, "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), v)]
+
+
+class _Sums(NamedTuple):
+    a: Laurent
+    b_same: Laurent  # x = y
+    b_other: Laurent  # x ≠ y
+    norm_same: Laurent
+    norm_other: Laurent
+
+
+@lru_cache
+def _sums(horizon: int) -> _Sums:
+    """The sums over n, k, m, l; (n, k) and (m, l) can be exchanged, so each pair of them is computed once."""
+    seen: dict = {}
+
+    def sums(y: str) -> tuple[Laurent, Laurent]:
+        b, norm = Laurent(), Laurent()
+        for (n, k), (m, l) in combinations_with_replacement(terms(horizon), 2):  # noqa: E741
+            times = 1 if (n, k) == (m, l) else 2
+            core = ("x", "T" * (n + k + 1) + "A" * k + "T" * l + "A" * (m + l + 1), y)
+            norm += expectation_of_forms([(y, "T" * m + "A" * n, "x"), core], seen=seen) * times
+            if n and m:  # vᵀx = 0
+                b += expectation_of_forms([("v", "A" * n, "x"), ("v", "A" * m, y), core], seen=seen) * times
+        return b, norm
+
+    a = sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
+    (b_same, norm_same), (b_other, norm_other) = sums("x"), sums("y")
+    return _Sums(a, b_same, b_other, norm_same, norm_other)
+
+
+def double_factorial(odd: int) -> int:
+    """N!! = N (N − 2) ⋯ 3."""
+    return prod(range(odd, 1, -2))
+
+
+class Bounds(NamedTuple):
+    """What the theorem and its proof have in place of the exact values  [R24, thm:typical_system]."""
+
+    learning_rate: Fraction  # η ≤ this, for the expectation
+    alignment: Fraction  # a ≥ this
+    gradient_norm: Fraction  # E‖∇J‖² ≤ this, as printed
+    gradient_norm_counted: Fraction  # the same, counting the terms of the proof
+    variance: Fraction  # Var Z ≤ this
+    covariance: Fraction  # Cov(Z, Z') ≤ this
+    likely_learning_rate: Fraction  # η ≤ this, for high probability
+
+
+def bounds(dim: int, horizon: int) -> Bounds:
+    horizon, _ = _setting("bounds", dim, horizon, 1)
+    D, H, pairings = Fraction(dim), horizon, double_factorial(4 * horizon - 1)
+    return Bounds(
+        1 / (4 * D * H * (H - 1) * pairings),
+        2 * H * (H - 1) / D,
+        Fraction(4 * H**2 * (H - 1) ** 2 * pairings),
+        Fraction(H**2 * (H + 1) ** 2 * pairings),
+        pairings / D**2,
+        pairings / D**3,
+        1 / (8 * D**2 * H * (H - 1) * pairings),
+    )
+
+
+def likely_dimension(horizon: int, seen: int, failure: Fraction) -> int:
+    """The least D for which the theorem holds with probability 1 − δ: |S| + 6|S|H(H−1)(4H−1)!!/δ  [R24, thm:typical_system]."""
+    horizon, seen = _setting("likely_dimension", None, horizon, seen)
+    return seen + -(-6 * seen * horizon * (horizon - 1) * double_factorial(4 * horizon - 1) // Fraction(failure))
+
+
+def _setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int, int]:
+    horizon, seen = as_count(where, "horizon", horizon, least=2), as_count(where, "seen", seen, least=1)
+    if dim is not None and as_count(where, "dim", dim, least=2) <= seen:
+        raise ValueError(f"{where}: `seen` is {seen} and `dim` {dim}, so that no direction is unseen; pass fewer seen states.")
+    return horizon, seen

@@ -1,0 +1,75 @@
+"""The random systems of thm:typical_system by simulation: the other route to the exact expectations of `gaussian`."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from offspan.checks import as_count
+from offspan.problems.lqr import LQR
+from offspan.rollout import lqr_gradient
+from offspan.states import basis
+from offspan.training import Status, train_lqr_batch
+
+BATCH_ENTRIES = 2**21  # entries of all A in one batch: some 16 MiB
+
+
+class FirstSteps(NamedTuple):
+    """What the first step does on each simulated system r: E_opt(K(2)) = baseline − η · alignment + η² · curvature."""
+
+    baseline: np.ndarray  # (r,) E_opt(K(1)) = E_opt(K_no-ext); its mean is 1
+    alignment: np.ndarray  # (r,) ⟨∇E_opt, ∇J⟩; its mean is a
+    curvature: np.ndarray  # (r,) 1/|U| Σ_v ‖B∇J v‖²; its mean is b
+    gradient_norm: np.ndarray  # (r,) ‖∇J‖²
+
+    def ratios(self, learning_rate: float) -> np.ndarray:
+        """E_opt(K(2)) / E_opt(K_no-ext) of each system."""
+        return 1 + (learning_rate**2 * self.curvature - learning_rate * self.alignment) / self.baseline
+
+
+class Estimate(NamedTuple):
+    mean: float
+    standard_error: float
+
+
+def estimate(samples: np.ndarray) -> Estimate:
+    return Estimate(float(np.mean(samples)), float(np.std(samples, ddof=1) / np.sqrt(len(samples))))
+
+
+def simulate(key: PRNGKeyArray, dim: int, horizon: int, seen: int, systems: int, *, length: float = 1.0) -> FirstSteps:
+    """Draws A and evaluates the gradients at K(1) = 0 by the adjoint recursion, for S = length · {e_1..e_seen}, B = I."""
+    systems = as_count("simulate", "systems", systems, least=2)
+    batch = max(1, min(systems, BATCH_ENTRIES // dim**2))
+    keys = jax.random.split(key, -(-systems // batch))
+    parts = [np.asarray(_first_steps(k, dim, horizon, seen, batch, length)) for k in keys]
+    return FirstSteps(*np.concatenate(parts, axis=1)[:, :systems])
+
+
+@partial(jax.jit, static_argnames=("dim", "horizon", "seen", "count"))
+def _first_steps(key, dim: int, horizon: int, seen: int, count: int, length) -> Float[Array, "4 r"]:
+    S = length * basis(dim, seen)
+
+    def of_one(A):
+        gradient = lqr_gradient(LQR(A, horizon=horizon), jnp.zeros((dim, dim), A.dtype), S)
+        unseen, part = A[:, seen:], gradient[:, seen:]
+        count = dim - seen
+        return jnp.array([jnp.sum(unseen**2) / count, 2 * jnp.sum(unseen * part) / count, jnp.sum(part**2) / count, jnp.sum(gradient**2)])
+
+    return jax.vmap(of_one)(jax.random.normal(key, (count, dim, dim)) / dim**0.5).T
+
+
+def trained_ratios(key: PRNGKeyArray, dim: int, horizon: int, seen: int, learning_rate: float, systems: int, iterations: int) -> np.ndarray:
+    """E_opt(K)/E_opt(K_no-ext) after `iterations` steps on each of some random systems; +∞ for a run that diverged."""
+    draws = np.asarray(jax.random.normal(key, (systems, dim, dim))) / dim**0.5
+    S = basis(dim, seen)
+    batch = train_lqr_batch(
+        [LQR(A, horizon=horizon) for A in draws],
+        [S] * systems,
+        learning_rate=learning_rate,
+        iterations=iterations,
+        record_every=min(iterations, 1000),
+    )
+    return np.where(batch.status == Status.diverged, np.inf, batch.normalized_optimality[:, -1])
