@@ -127,8 +127,9 @@ def verify(
 
 def _draw_theory(target: Path) -> None:
     from offspan.experiments.store import RunFolder
+    from offspan.report import random_figures
     from offspan.report import theory_figures as draw
-    from offspan.theory import illustrations
+    from offspan.theory import illustrations, random_illustrations
 
     with console.status("drawing …"):
         drawn = {
@@ -136,6 +137,11 @@ def _draw_theory(target: Path) -> None:
             "shift-horizon": draw.shift_horizon_figure(illustrations.shift_over_horizons(), dim=5),
             "norm-gap": draw.norm_gap_figure(illustrations.norm_gap_over_dimensions()),
             "shift-weights": draw.weight_figure(illustrations.shift_over_weights(), dim=5),
+            "random-bounds": random_figures.bounds_figure(random_illustrations.exact_and_bounds(dim=10), dim=10),
+            "random-rates": random_figures.rates_figure(random_illustrations.best_rates()),
+            "random-systems": random_figures.systems_figure(random_illustrations.ratios_of_systems()),
+            "random-training": random_figures.end_figure(random_illustrations.first_step_and_end(5, 3), dim=5, horizon=3),
+            "surfaces": random_figures.surfaces_figure(random_illustrations.small_surfaces()),
         }
         written = RunFolder(target).save_report(drawn, {})
     console.print("Figures and their data: " + ", ".join(str(path) for path in written), soft_wrap=True)

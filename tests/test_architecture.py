@@ -41,6 +41,7 @@ LAYERS = [
     "theory.random_systems",
     "theory.verify",
     "theory.illustrations",
+    "theory.random_illustrations",
     "theory",
     "experiments.spec",
     "experiments.lqr",
@@ -55,6 +56,7 @@ LAYERS = [
     "report.kinds",
     "report.claims",
     "report.theory_figures",
+    "report.random_figures",
     "report",
     "cli",
 ]

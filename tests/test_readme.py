@@ -12,6 +12,8 @@ import offspan.exploration
 import offspan.report.figures
 import offspan.report.starts
 import offspan.report.theory_figures
+import offspan.theory.gaussian
+import offspan.theory.genus
 import offspan.theory.verify
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +25,10 @@ def code_with_output(page: str) -> list[tuple[str, str]]:
     return re.findall(r"```python\n(.*?)```.*?```text\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "blocks"), [("README.md", 1), ("docs/index.md", 2), ("docs/experiments.md", 1), ("docs/theory.md", 1)])
+PAGES = {"README.md": 1, "docs/index.md": 2, "docs/experiments.md": 1, "docs/theory.md": 1, "docs/random_systems.md": 1}
+
+
+@pytest.mark.parametrize(("page", "blocks"), PAGES.items())
 def test_the_code_on_a_page_prints_what_the_page_says(page, blocks):
     found = code_with_output(page)
     assert len(found) == blocks

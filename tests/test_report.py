@@ -6,10 +6,11 @@ import xarray as xr
 
 from offspan.report.figures import figures, horizon_curves, measure_bars, measure_curves
 from offspan.report.kinds import report
+from offspan.report.random_figures import bounds_figure, end_figure, rates_figure, surfaces_figure, systems_figure
 from offspan.report.summary import MEASURES, quartiles, summary
 from offspan.report.tables import latex_table, markdown_table, measure_sheet, terminal_table
 from offspan.report.theory_figures import intuition_figure, norm_gap_figure, shift_horizon_figure, weight_figure
-from offspan.theory import illustrations
+from offspan.theory import illustrations, random_illustrations
 
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
 
@@ -148,6 +149,29 @@ def test_the_figures_of_the_theory_show_their_data():
         for ax in figure.get_axes():
             assert ax.get_xlabel()
             assert ax.get_title()
+
+
+def test_the_figures_about_random_systems_show_their_data():
+    """Exact values on the right side of their bounds, the law within its simulation's errors, all gluings of both words."""
+    drawn = {
+        "bounds": bounds_figure(random_illustrations.exact_and_bounds(6, longest=3), dim=6),
+        "rates": rates_figure(random_illustrations.best_rates((4, 8), longest=3, seen=(1, 2))),
+        "systems": systems_figure(random_illustrations.ratios_of_systems((3, 6), horizon=2, systems=200)),
+        "training": end_figure(random_illustrations.first_step_and_end(3, 2, systems=20, iterations=50), dim=3, horizon=2),
+        "surfaces": surfaces_figure(random_illustrations.small_surfaces()),
+    }
+    bounds, rates, systems, training, surfaces = (data for _, data in drawn.values())
+    assert (bounds.rate > bounds.rate_bound).all()
+    assert (bounds.norm < bounds.norm_bound).all()
+    assert (bounds.alignment >= bounds.alignment_bound).all()
+    assert len(rates) == 2 * 2 * 2
+    assert set(systems.dim) == {3, 6}
+    assert (abs(training.exact - training["mean"]) < 4 * training.standard_error).all()
+    assert surfaces.term.tolist() == ["D", "1", "D", "1/D", "1/D", "D"]
+    for name, (figure, _) in drawn.items():
+        for ax in figure.get_axes():
+            assert ax.get_title()
+            assert ax.get_xlabel() or name == "surfaces"
 
 
 def test_the_distance_of_many_starts_is_reported_beside_the_papers():
