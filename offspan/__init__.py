@@ -3,10 +3,10 @@
 The core, in the order in which a question goes through it. `offspan.experiments` and `offspan.report` are imported by name.
 """
 
-from offspan.baselines import extrapolating_controller, minimal_cost, nonextrapolating_controller
+from offspan.baselines import adversarial_objective, extrapolating_controller, minimal_cost, nonextrapolating_controller
 from offspan.controllers import MLP, Bounded, Linear, load_controller, save_controller
 from offspan.measures import cost_measure, extrapolation, normalized_cost, normalized_optimality, optimality_measure
-from offspan.problems import LQR, FunctionProblem, Problem, gaussian, gaussian_abq, identity, shift
+from offspan.problems import LQR, FunctionProblem, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 from offspan.rollout import Trajectory, cost, lqr_gradient, rollout
 from offspan.states import basis, grid, seen_projector, sphere, unseen_directions
 from offspan.training import CostBelow, LQRBatch, LQRRun, NoImprovement, Run, Status, StoppingRule, train, train_lqr, train_lqr_batch
@@ -23,11 +23,14 @@ __all__ = [
     "LQRRun",
     "Linear",
     "NoImprovement",
+    "Pendulum",
     "Problem",
+    "Quadcopter",
     "Run",
     "Status",
     "StoppingRule",
     "Trajectory",
+    "adversarial_objective",
     "basis",
     "cost",
     "cost_measure",

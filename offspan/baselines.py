@@ -1,14 +1,22 @@
 """What a learned controller is compared with: the least cost, the controller that extrapolates perfectly, the one that does not at all.
 
-They belong to underdetermined LQR problems [R24, sec:prelim:underdetermined]: R = 0 and B invertible. Outside these an ordinary
-call raises; under jit and vmap, where nothing can be raised, the numbers are NaN.
+The closed forms belong to underdetermined LQR problems [R24, sec:prelim:underdetermined]: R = 0 and B invertible. Outside these an
+ordinary call raises; under jit and vmap, where nothing can be raised, the numbers are NaN. For other problems, a controller that does not
+extrapolate is one that was trained not to: `adversarial_objective`.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from offspan.checks import as_states, is_false
+from offspan.checks import as_floats, as_states, is_false
+from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
+from offspan.rollout import Controller, cost
 from offspan.states import seen_projector
 
 
@@ -33,6 +41,30 @@ def nonextrapolating_controller(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> F
     defined = underdetermined("nonextrapolating_controller", problem)
     x0s = as_states("nonextrapolating_controller", "x0s", x0s, problem.state_dim)
     return jnp.where(defined, -jnp.linalg.solve(problem.B, problem.A) @ seen_projector(x0s), jnp.nan)
+
+
+def adversarial_objective(unseen: Any, targets: Any, *, coefficient: float = 0.1) -> Callable[[Problem, Controller, Array], Array]:
+    """J(π; S) + λ J_adv(π; U), a `loss` for `train`: J_adv is the cost over U, with a target of its own for each x ∈ U.
+
+    [R24, app:experiments:details:nn:pend]. For problems with a field `target`, such as Pendulum and Quadcopter.
+
+    >>> loss = adversarial_objective([[0.0, 0.0]], [[0.0, 0.0]])  # leave a hanging pendulum where it is
+    """
+    unseen = as_states("adversarial_objective", "unseen", unseen, None)
+    meaning = f"shape {unseen.shape}, a target for each unseen state"
+    targets = as_floats("adversarial_objective", "targets", targets, shape=unseen.shape, meaning=meaning)
+    factor = float(as_floats("adversarial_objective", "coefficient", coefficient, shape=(), meaning="one number"))
+
+    def loss(problem: Problem, controller: Controller, x0s: Array) -> Array:
+        if not hasattr(problem, "target"):
+            raise ValueError(f"adversarial_objective: a {type(problem).__name__} has no field `target` that could be replaced.")
+
+        def towards(x0, target):
+            return cost(eqx.tree_at(lambda problem: problem.target, problem, target), controller, x0[None])
+
+        return cost(problem, controller, x0s) + factor * jnp.mean(jax.vmap(towards)(unseen, targets))
+
+    return loss
 
 
 def underdetermined(where: str, problem: LQR) -> Bool[Array, ""]:

@@ -15,6 +15,8 @@ LAYERS = [
     "files",
     "problems.base",
     "problems.lqr",
+    "problems.pendulum",
+    "problems.quadcopter",
     "problems",
     "controllers",
     "rollout",

@@ -7,3 +7,5 @@ from offspan.problems.lqr import gaussian as gaussian
 from offspan.problems.lqr import gaussian_abq as gaussian_abq
 from offspan.problems.lqr import identity as identity
 from offspan.problems.lqr import shift as shift
+from offspan.problems.pendulum import Pendulum as Pendulum
+from offspan.problems.quadcopter import Quadcopter as Quadcopter
