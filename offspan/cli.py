@@ -102,12 +102,20 @@ def verify(
     horizon: Annotated[int, typer.Option(help="Horizon H.")] = 10,
     seeds: Annotated[int, typer.Option(help="Number of random systems, starts and controllers.")] = 5,
     figures: Annotated[bool, typer.Option("--figures", help="Draw the figures of the theory page, too (at their own settings).")] = False,
-    folder: Root = RUNS,
+    listed: Annotated[bool, typer.Option("--list", help="List the statements and stop.")] = False,
+    folder: Annotated[Path, typer.Option("--folder", help="Where `verify/` is written, over what an earlier verification left.")] = RUNS,
 ) -> None:
     """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
     from offspan.files import write_whole
-    from offspan.report.claims import json_claims, markdown_claims, terminal_claims
+    from offspan.report.claims import json_claims, markdown_claims, statement_text, terminal_claims
     from offspan.theory import verify as theory
+
+    if listed:
+        table = Table("label", "statement", box=None)
+        for label in theory.STATEMENTS:
+            table.add_row(label, statement_text(label))
+        console.print(table)
+        return
 
     settings = theory.Settings(dim, horizon, seeds)
     with console.status("verifying …") as status:

@@ -88,6 +88,8 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
     assert {claim["label"] for claim in stored["claims"]} == {"prop:shift", "lem:min_norm"}
     assert {claim["verdict"] for claim in stored["claims"]} == {"holds"}
     assert "## `lem:min_norm`" in (tmp_path / "runs" / "verify" / "claims.md").read_text()
+    listed = CliRunner().invoke(cli.app, ["verify", "--list"]).output
+    assert all(label in listed for label in ("prop:shift", "thm:typical_system"))
     monkeypatch.setattr("offspan.theory.closed_forms.shift_bound", lambda dim, horizon: 0.0)
     failed = CliRunner().invoke(cli.app, ["verify", "prop:shift", "--seeds", "1", "--folder", str(tmp_path / "failing")])
     assert failed.exit_code == 1

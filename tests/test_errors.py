@@ -298,7 +298,7 @@ MISTAKES = {
     "a rank under jit": (lambda: jax.jit(lambda A: krylov_rank(A, E1))(EYE), "krylov_rank: a rank depends on the values"),
     "a statement that is not there": (
         lambda: list(verify(["prop:shfit"])),
-        "verify: there is no statement 'prop:shfit' (did you mean 'prop:shift'?); there are lem:lqr_gradient,",
+        "verify: there is no statement 'prop:shfit' (did you mean 'prop:shift'?); `offspan verify --list` shows them.",
     ),
     "verification in one dimension": (
         lambda: list(verify((), Settings(dim=1))),

@@ -184,6 +184,7 @@ def test_the_distance_of_many_starts_is_reported_beside_the_papers():
             "relative_distance": ("iteration", distance / 1.35),
             "median_norm": ("iteration", np.full(3, 1.35)),
             "status": ("start", np.zeros(7, int)),
+            "iterations": ("start", np.full(7, 200)),
             "K": (("iteration", "start", "control", "state"), np.zeros((3, 7, 5, 5))),
         },
         coords={"iteration": iterations},
@@ -197,6 +198,9 @@ def test_the_distance_of_many_starts_is_reported_beside_the_papers():
     assert "QUICK LOOK" in figure.get_suptitle()
     assert "7 starts" in figure.get_suptitle()
     assert shown.largest_distance.tolist() == distance.tolist()
+    data["status"][2], data["iterations"][2] = 2, 50
+    (ax,) = report(data).figures["distances"][0].get_axes()
+    assert any("1 of 7 starts diverged" in text.get_text() for text in ax.texts)
 
 
 def test_which_figures_a_result_has():

@@ -11,6 +11,7 @@ import offspan
 from offspan.exploration import krylov_rank, visited_states
 from offspan.theory import closed_forms, exploring, gaussian, genus, random_systems, regularized, riccati, underdetermined
 from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr
+from offspan.theory.monte_carlo import stepped_measures
 from offspan.theory.verify import STATEMENTS, verify
 
 
@@ -129,12 +130,15 @@ FALSE_VARIANTS = {
         (gaussian, "first_step_law", law_with(a=Fraction(-1))),
         (gaussian, "first_step_law", law_with(a=Fraction(11, 10))),
         (gaussian, "first_step_law", law_with(b=Fraction(1, 2))),
+        (random_systems, "stepped_measures", lambda *given, **more: 1.02 * stepped_measures(*given, **more)),
         (gaussian, "bounds", lambda dim, horizon: ORIGINAL_BOUNDS(dim, horizon)._replace(likely_learning_rate=1)),
     ],
-    "lem:norm_concentration": [(random_systems.scipy.stats.chi2, "sf", lambda x, df: 2 * np.exp(-df / 8))],
+    "lem:norm_concentration": [(random_systems, "_tail_bound", lambda K, D: np.exp(-K * D))],
     "lem:clm_cost_grad_inner_prod": [(random_systems, "_inner_product_sum", lambda A, v, x, H: ORIGINAL_SUM(A, v, x, H - 1))],
     "smoothness_lemma": [(random_systems, "optimality_measure", lambda *given: 4 * offspan.optimality_measure(*given))],
-    "lem:in_prod_initial_states": [(random_systems, "random_orthogonal", lambda key, dim: 1.2 * jnp.eye(dim))],
+    "lem:in_prod_initial_states": [
+        (random_systems, "_two_states", lambda key, dim: (np.eye(dim)[0], np.array([0.6, 0.8] + [0] * (dim - 2))))
+    ],
     "lem:expec_in_prod_term_lower_bound": [
         (gaussian, "alignment_mean", another_power_of_the_dimension),
         (gaussian, "first_step_law", law_with(a=Fraction(9, 10))),

@@ -173,7 +173,7 @@ class StartsSpec(Spec):
         return LQR(system.A, R=self.control_cost * np.eye(self.dim), horizon=self.horizon)
 
     def content(self) -> str:
-        return f"{self.system}, R = {self.control_cost:g} I"
+        return f"{self.system}, control cost {self.control_cost:g}"
 
 
 KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec}

@@ -41,8 +41,8 @@ class Quadcopter(Problem):
     acceleration V (0, 0, k_F ‖u‖²)/m − (0, 0, g), angular acceleration P⁻¹(torque(u) − ω × Pω)  [R24, eq:quad_state_dynamics_1 to _4; the
     paper prints (V(…) − (0, 0, g))/m], at cost Σ_d α_d² (x_d − x*_d)²  [R24, eq:quad_cost]. The target x* hovers at height 1.
 
-    `rotation` is "paper" (V = R_x(ψ) R_y(θ) R_x(φ)) or "roll-pitch-yaw" (R_z(ψ) R_y(θ) R_x(φ)). `Bounded(net, *problem.control_bounds)` keeps
-    the controls between 0 and the largest speed, at which the motors lift 2.25 times the weight.
+    `rotation` is "paper" (V = R_x(ψ) R_y(θ) R_x(φ)) or "roll-pitch-yaw" (R_z(ψ) R_y(θ) R_x(φ)). `Bounded(net, *problem.control_bounds)`
+    keeps the controls between 0 and the largest speed, at which the motors lift 2.25 times the weight.
 
     >>> hover = Quadcopter()
     >>> u = jnp.full(4, hover.hover_speed)
@@ -107,7 +107,7 @@ class Quadcopter(Problem):
         return float(np.sqrt(self.mass * self.gravity / (4 * self.thrust_coefficient)))
 
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
-        position, angles, velocity, spin = jnp.split(x, 4)
+        _, angles, velocity, spin = jnp.split(x, 4)
         squares, inertia = u**2, jnp.asarray(self.inertia, x.dtype)
         lift = self.thrust_coefficient * jnp.sum(squares) / self.mass
         acceleration = lift * ROTATIONS[self.rotation](*angles) - jnp.array([0.0, 0.0, self.gravity], x.dtype)

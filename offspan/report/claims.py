@@ -23,21 +23,22 @@ def statement_text(label: str) -> str:
 def terminal_claims(claims: list[Claim], settings: Settings) -> Table:
     table = Table(title=_title(settings), caption=verdict(claims), box=box.SIMPLE_HEAD)
     table.add_column("statement, and what was measured", overflow="fold")
-    for heading in ("predicted", "", "measured", ""):
+    for heading in ("measured", "", "predicted", ""):
         table.add_column(heading, justify="right", no_wrap=True)
     for label, group in groupby(claims, key=lambda claim: claim.label):
         table.add_row(f"[bold]{label}[/bold]")
         for claim in group:
+            shown = "" if claim.verdict == "does not apply" else claim.verdict
             colour = COLOURS[claim.verdict]
-            table.add_row(f"  {claim.text}", *_numbers(claim), f"[{colour}]{claim.verdict}[/{colour}]")
+            table.add_row(f"[{colour}]{claim.text}[/]" if not shown else claim.text, *_numbers(claim), f"[{colour}]{shown}[/]")
     return table
 
 
 def markdown_claims(claims: list[Claim], settings: Settings) -> str:
-    lines = [f"# {_title(settings)}", "", verdict(claims)]
+    lines = [f"# {_title(settings)}", "", verdict(claims), "", "Tolerances are relative to predictions larger than 1."]
     for label, group in groupby(claims, key=lambda claim: claim.label):
         lines += ["", f"## `{label}`", "", statement_text(label), ""]
-        lines += ["| claim | predicted | | measured | tolerance | by | verdict |", "|---|---|---|---|---|---|---|"]
+        lines += ["| claim | measured | | predicted | tolerance | by | verdict |", "|---|---|---|---|---|---|---|"]
         for claim in group:
             cells = [claim.text, *_numbers(claim), f"{claim.tolerance:g}", claim.route, claim.verdict]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
@@ -67,14 +68,16 @@ def verdict(claims: list[Claim]) -> str:
 
 def _title(settings: Settings) -> str:
     seeds = "1 seed" if settings.seeds == 1 else f"{settings.seeds} seeds"
-    return f"The paper's statements at D = {settings.dim}, H = {settings.horizon}, {seeds}"
+    return f"Statements of the paper and beyond, at D = {settings.dim}, H = {settings.horizon}, {seeds} unless a claim says otherwise"
 
 
 def _numbers(claim: Claim) -> tuple[str, str, str]:
-    return _six_digits(claim.predicted), claim.relation, _six_digits(claim.measured)
+    whole = claim.tolerance == 0 and claim.relation == "=" and claim.predicted.is_integer() and claim.measured.is_integer()
+    show = (lambda value: f"{value:.0f}") if whole else _six_digits
+    return show(claim.measured), claim.relation, show(claim.predicted)
 
 
 def _six_digits(value: float) -> str:
     if math.isnan(value):
-        return "–"
+        return ""
     return f"{value:#.6g}" if value == 0 or 1e-4 <= abs(value) < 1e6 else f"{value:.5e}"

@@ -66,7 +66,7 @@ def systems_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
         ax.plot(ratio, np.arange(1, len(ratio) + 1) / len(ratio), color=colour, linestyle=style, linewidth=1.5, label=label)
     ax.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
     ax.set_xlim(max(0.3, data.ratio.quantile(0.002)), min(1.5, data.ratio.quantile(0.998)) + 0.02)
-    _finish(ax, "Single systems after one step at the best η (H = 3, one seen state)", "optimality measure over that of K_no-ext")
+    _finish(ax, "Single systems after one step at the best η", "optimality measure over that of K_no-ext")
     ax.set_ylabel("share of systems at or below")
     ax.legend(frameon=False, fontsize=8)
     return figure, data
@@ -77,12 +77,13 @@ def end_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure, pd.Dat
     data = pd.DataFrame(columns)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     ax = figure.subplots()
-    ax.plot(data.eta, data.exact, color=SEEN, label="mean after one step: the exact law")
-    simulated = "the same, 100,000 simulated systems, 4 standard errors"
+    dense = np.linspace(0, data.eta.max(), 200)
+    ax.plot(dense, np.polyval(np.polyfit(data.eta, data.exact, 2), dense), color=SEEN, label="mean after one step: the exact law")
+    simulated = "the same, simulated, with 4 standard errors"
     ax.errorbar(data.eta, data["mean"], yerr=4 * data.standard_error, fmt="o", color=SEEN, markersize=4, label=simulated)
     ax.plot(data.eta, data["median"], "--", color=OTHER, label="median after one step")
     trained = data.trained_median.where(np.isfinite(data.trained_median))
-    ax.plot(data.eta, trained, "D-.", color=UNSEEN, markersize=4, label="median after 5,000 steps (to where half diverge)")
+    ax.plot(data.eta, trained, "D-.", color=UNSEEN, markersize=4, label="median after training to the end")
     ax.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
     _finish(ax, f"Random systems, D = {dim}, H = {horizon}, one seen state", "learning rate η")
     ax.set_ylabel("optimality measure over that of K_no-ext")

@@ -1,5 +1,6 @@
 """The report of an experiment with many starts: do the controllers come together?"""
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
@@ -31,6 +32,13 @@ def distance_curves(result: xr.Dataset) -> Figure:
     if _is_the_papers(result):
         said = f"the paper: {PAPER['largest_distance']:g} and {PAPER['relative_distance']:g}"
         ax.annotate(said, (0.02, PAPER["largest_distance"] * 1.25), xycoords=("axes fraction", "data"), fontsize=8)
+    ended = result.iterations.where(result.status == DIVERGED).min()
+    if np.isfinite(ended):
+        said = (
+            f"{int((result.status == DIVERGED).sum())} of {result.sizes['start']} starts diverged,\nthe first at iteration {int(ended):,}"
+        )
+        ax.text(0.5, 0.5, said, transform=ax.transAxes, ha="center", va="center")
+    ax.set_xlim(0, int(result.iteration[-1]))
     ax.set_yscale("log")
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -52,10 +60,12 @@ def distance_sheet(result: xr.Dataset) -> Sheet:
     ]
     note = f"{int((result.status == DIVERGED).sum())} of {result.sizes['start']} starts diverged."
     if _is_the_papers(result):
-        note += f" The paper reports {PAPER['largest_distance']:g} and {PAPER['relative_distance']:g}, without its settings."
+        note += f" The paper reports {PAPER['largest_distance']:g}, and {PAPER['relative_distance']:g} of the median norm, without its settings."
+    if result.attrs["quick"]:
+        note += " A quick look has too few iterations to compare."
     return Sheet(
         f"{result.attrs['name']}: {_settings(result)}",
-        ["iteration", "largest distance", "over the median norm", "median norm"],
+        ["iteration", "largest distance", "its share of the median norm", "median norm"],
         rows,
         note,
     )
@@ -64,8 +74,8 @@ def distance_sheet(result: xr.Dataset) -> Sheet:
 def _settings(result: xr.Dataset) -> str:
     a = result.attrs
     quick = "QUICK LOOK: " if a["quick"] else ""
-    weight = "" if a["control_cost"] == 1 else f"{a['control_cost']:g} "
+    R = {0.0: "0", 1.0: "I"}.get(a["control_cost"], f"{a['control_cost']:g} I")
     return (
-        f"{quick}{a['system']}, D = {a['dim']}, H = {a['horizon']}, R = {weight}I, "
+        f"{quick}{a['system']}, D = {a['dim']}, H = {a['horizon']}, R = {R}, "
         f"{result.sizes['start']} starts N(0, {a['start_std']:g}²), η = {a['learning_rate']:g}"
     )

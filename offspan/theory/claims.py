@@ -17,7 +17,7 @@ from offspan.checks import as_count
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient
 
-NONE = "–"  # in place of a relation, where a statement does not fit the settings
+NONE = ""  # in place of a relation, where a statement does not fit the settings
 
 
 class Claim(NamedTuple):

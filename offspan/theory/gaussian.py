@@ -19,7 +19,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from offspan.checks import as_count
-from offspan.theory.genus import Laurent, expectation_of_forms
+from offspan.theory.genus import MOST_LETTERS, Laurent, expectation_of_forms
 
 
 class FirstStepLaw(NamedTuple):
@@ -28,10 +28,11 @@ class FirstStepLaw(NamedTuple):
     a: Any  # a Fraction, or a Laurent polynomial in D
     b: Any
 
-    def ratio(self, eta: float | Fraction) -> Fraction:
-        """Exactly, for the number that `eta` is."""
+    def ratio(self, eta: float | Fraction) -> Any:
+        """A Fraction for a Fraction, else a float."""
         a, b = self._numbers()
-        return 1 - a * Fraction(eta) + b * Fraction(eta) ** 2
+        exact = 1 - a * Fraction(eta) + b * Fraction(eta) ** 2
+        return exact if isinstance(eta, Fraction) else float(exact)
 
     @property
     def best_learning_rate(self) -> Fraction:
@@ -61,7 +62,9 @@ class FirstStepLaw(NamedTuple):
 
 
 def first_step_law(dim: int | None, horizon: int, seen: int) -> FirstStepLaw:
-    """The law for |S| = `seen` orthonormal states; with `dim=None`, its a and b as functions of D.
+    """The law for |S| = `seen` orthonormal states; with `dim=None`, its a and b as functions of D: `law.a(5)`, or `law.at(5)` for both.
+
+    Seconds up to H = 5, minutes for H = 6; beyond that, hours and many GB.
 
     >>> first_step_law(None, horizon=2, seen=1)
     FirstStepLaw(a=4/D, b=4/D + 8/D^2 + 16/D^3)
@@ -147,7 +150,7 @@ class Bounds(NamedTuple):
     learning_rate: Fraction  # η ≤ this, for the expectation
     alignment: Fraction  # a ≥ this
     gradient_norm: Fraction  # E‖∇J‖² ≤ this, as printed
-    gradient_norm_counted: Fraction  # the same, counting the terms of the proof
+    gradient_norm_counted: Fraction  # the same by the terms of the proof: H²(H+1)² of them, of at most 4H − 2 letters
     variance: Fraction  # Var Z ≤ this
     covariance: Fraction  # Cov(Z, Z') ≤ this
     likely_learning_rate: Fraction  # η ≤ this, for high probability
@@ -160,7 +163,7 @@ def bounds(dim: int, horizon: int) -> Bounds:
         1 / (4 * D * H * (H - 1) * pairings),
         2 * H * (H - 1) / D,
         Fraction(4 * H**2 * (H - 1) ** 2 * pairings),
-        Fraction(H**2 * (H + 1) ** 2 * pairings),
+        Fraction(H**2 * (H + 1) ** 2 * double_factorial(4 * H - 3)),
         pairings / D**2,
         pairings / D**3,
         1 / (8 * D**2 * H * (H - 1) * pairings),
@@ -170,11 +173,16 @@ def bounds(dim: int, horizon: int) -> Bounds:
 def likely_dimension(horizon: int, seen: int, failure: Fraction) -> int:
     """The least D for which the theorem holds with probability 1 − δ: |S| + 6|S|H(H−1)(4H−1)!!/δ  [R24, thm:typical_system]."""
     horizon, seen = _setting("likely_dimension", None, horizon, seen)
+    if not 0 < failure < 1:
+        raise ValueError(f"likely_dimension: `failure` is {failure!r}, but must be a probability between 0 and 1.")
     return seen + -(-6 * seen * horizon * (horizon - 1) * double_factorial(4 * horizon - 1) // Fraction(failure))
 
 
 def _setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int, int]:
     horizon, seen = as_count(where, "horizon", horizon, least=2), as_count(where, "seen", seen, least=1)
+    if 4 * horizon - 2 > MOST_LETTERS:
+        longest = (MOST_LETTERS + 2) // 4
+        raise ValueError(f"{where}: `horizon` is {horizon}, but exact values have words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {longest}.")
     if dim is not None and as_count(where, "dim", dim, least=2) <= seen:
         raise ValueError(f"{where}: `seen` is {seen} and `dim` {dim}, so that no direction is unseen; pass fewer seen states.")
     return horizon, seen

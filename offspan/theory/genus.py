@@ -96,7 +96,7 @@ class Gluing(NamedTuple):
 
 def expectation_by_gluings(words: Iterable[Word]) -> Laurent:
     """E Π Tr(word) = Σ_ρ D^{χ(γ, σ) − |γ|} tr_{γ_−⁻¹σγ_+/2}(C_1, …, C_p), σ = δ_ε ρδρ δ_ε  [R24, thm:genus_expansion_main_theorem]."""
-    words = list(words)
+    words = _checked(words)
     total: Counter[int] = Counter()
     for _, chi, traces in _glue(words):
         total[chi - len(words) - traces.count(1)] += 0 not in traces
@@ -105,12 +105,20 @@ def expectation_by_gluings(words: Iterable[Word]) -> Laurent:
 
 def gluings(words: Iterable[Word]) -> Iterator[Gluing]:
     """The surfaces of all (p−1)!! pairings ρ of the p letters. None for an odd p."""
-    words = list(words)
+    words = _checked(words)
     for rho, chi, traces in _glue(words):
         components, orientable = _topology(words, rho)
         pairs = tuple((k, partner) for k, partner in rho.items() if k < partner)
         term = Laurent({chi - len(words) - traces.count(1): int(0 not in traces)})
         yield Gluing(pairs, chi, orientable, components, term)
+
+
+def _checked(words: Iterable[Word]) -> list[Word]:
+    words = list(words)
+    for letter in (letter for one in words for letter in one):
+        if letter.sign not in (1, -1) or (letter.left is None) != (letter.right is None):
+            raise ValueError(f"a letter is {letter}, but its sign must be 1 or −1, and `left` and `right` both names or both None.")
+    return words
 
 
 def _glue(words: list[Word]) -> Iterator[tuple[dict[int, int], int, list[int | None]]]:
@@ -193,8 +201,8 @@ def _topology(words: list[Word], rho: dict[int, int]) -> tuple[int, bool]:
 
 
 SWAP = str.maketrans("AT", "TA")
-BITS = 64  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, which fits for p ≤ 32
-MOST_LETTERS = 32
+BITS = 64  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, which fits for p ≤ 34
+MOST_LETTERS = 34
 Form = tuple[str, str, str]  # (α, W, β) stands for the number αᵀWβ, with α and β among some orthonormal vectors
 State = tuple[tuple[Form, ...], tuple[str, ...]]  # forms, and traces of words: cycles
 
@@ -202,7 +210,7 @@ State = tuple[tuple[Form, ...], tuple[str, ...]]  # forms, and traces of words: 
 def expectation(words: Iterable[Word]) -> Laurent:
     """The same by the recursion of `expectation_of_forms`: fixed matrices x yᵀ cut the traces into forms, traces without one stay whole."""
     forms, cycles = [], []
-    for one in words:
+    for one in _checked(words):
         letters = "".join("A" if letter.sign > 0 else "T" for letter in one)
         cuts = [i for i, letter in enumerate(one) if letter.left is not None]
         if not cuts:

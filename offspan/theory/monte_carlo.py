@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from offspan.checks import as_count
+from offspan.measures import optimality_measure
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient
 from offspan.states import basis
@@ -54,11 +55,33 @@ def _first_steps(key, dim: int, horizon: int, seen: int, count: int, length) -> 
 
     def of_one(A):
         gradient = lqr_gradient(LQR(A, horizon=horizon), jnp.zeros((dim, dim), A.dtype), S)
-        unseen, part = A[:, seen:], gradient[:, seen:]
-        count = dim - seen
-        return jnp.array([jnp.sum(unseen**2) / count, 2 * jnp.sum(unseen * part) / count, jnp.sum(part**2) / count, jnp.sum(gradient**2)])
+        unseen, part, directions = A[:, seen:], gradient[:, seen:], dim - seen
+        sums = jnp.array([jnp.sum(unseen**2), 2 * jnp.sum(unseen * part), jnp.sum(part**2)])
+        return jnp.append(sums / directions, jnp.sum(gradient**2))
 
     return jax.vmap(of_one)(jax.random.normal(key, (count, dim, dim)) / dim**0.5).T
+
+
+def stepped_measures(
+    key: PRNGKeyArray, dim: int, horizon: int, seen: int, learning_rate: float, systems: int, *, length: float = 1.0
+) -> np.ndarray:
+    """E_opt(K(2)) itself, on systems with random A and random orthogonal B, after one step from K(1) = 0."""
+    batch = max(1, min(systems, BATCH_ENTRIES // dim**2))
+    keys = jax.random.split(key, -(-systems // batch))
+    return np.concatenate([np.asarray(_stepped(k, dim, horizon, seen, batch, learning_rate, length)) for k in keys])[:systems]
+
+
+@partial(jax.jit, static_argnames=("dim", "horizon", "seen", "count"))
+def _stepped(key, dim: int, horizon: int, seen: int, count: int, learning_rate, length) -> Float[Array, "r"]:
+    S = length * basis(dim, seen)
+
+    def of_one(A, B):
+        problem = LQR(A, jnp.linalg.qr(B)[0], horizon=horizon)
+        K = -learning_rate * lqr_gradient(problem, jnp.zeros((dim, dim), A.dtype), S)
+        return optimality_measure(problem, K, S)
+
+    A, B = jax.random.normal(key, (2, count, dim, dim))
+    return jax.vmap(of_one)(A / dim**0.5, B)
 
 
 def trained_ratios(key: PRNGKeyArray, dim: int, horizon: int, seen: int, learning_rate: float, systems: int, iterations: int) -> np.ndarray:

@@ -54,8 +54,7 @@ def first_step_and_end(dim: int = 5, horizon: int = 3, systems: int = 400, itera
         eta = share * best
         mean, error = estimate(steps.baseline - eta * steps.alignment + eta**2 * steps.curvature)
         trained = trained_ratios(jax.random.key(1), dim, horizon, 1, eta, systems, iterations)
-        finite = np.where(np.isfinite(trained), trained, np.inf)
-        rows.append((eta, law.ratio(eta), mean, error, np.median(steps.ratios(eta)), np.median(finite), np.mean(np.isinf(trained))))
+        rows.append((eta, law.ratio(eta), mean, error, np.median(steps.ratios(eta)), np.median(trained), np.mean(np.isinf(trained))))
     names = ("eta", "exact", "mean", "standard_error", "median", "trained_median", "diverged")
     return {name: np.array([float(row[i]) for row in rows]) for i, name in enumerate(names)}
 
