@@ -1,5 +1,7 @@
 """What trajectories visit: the states of a training step, and the directions that can be reached at all."""
 
+from typing import Any
+
 import jax
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -22,7 +24,7 @@ def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLik
     return states[:, :-1] if last_control_is_free else states
 
 
-def krylov_rank(A: Float[ArrayLike, "n n"], x0s: Float[ArrayLike, "s n"]) -> int:
+def krylov_rank(A: Any, x0s: Any) -> int:
     """dim span{A^h x_0 : x_0 ∈ S, h ≥ 0}; n for one cyclic vector  [R24, lem:cyc_vector_generic].
 
     The powers A^h x_0 themselves turn towards the leading eigenvector, so that their singular values run into rounding: for a Gaussian

@@ -291,7 +291,7 @@ def test_what_cannot_be_asked():
         expectation_of_forms([("x", "A" * 18, "y"), ("x", "A" * 18, "y")])
     with pytest.raises(ValueError, match=r"`horizon` is 10, but exact values have words of 4H − 2 ≤ 34 letters: H ≤ 9\."):
         first_step_law(20, 10, 1)
-    with pytest.raises(ValueError, match="`failure` is 3, but must be a probability"):
+    with pytest.raises(ValueError, match="but must be a probability between 0 and 1"):
         likely_dimension(2, 1, Fraction(3))
     with pytest.raises(ValueError, match="`left` and `right` both names or both None"):
         expectation([(Letter(1, "x"), Letter(-1))])

@@ -60,7 +60,8 @@ def distance_sheet(result: xr.Dataset) -> Sheet:
     ]
     note = f"{int((result.status == DIVERGED).sum())} of {result.sizes['start']} starts diverged."
     if _is_the_papers(result):
-        note += f" The paper reports {PAPER['largest_distance']:g}, and {PAPER['relative_distance']:g} of the median norm, without its settings."
+        absolute, relative = PAPER["largest_distance"], PAPER["relative_distance"]
+        note += f" The paper reports {absolute:g}, and {relative:g} of the median norm, without its settings."
     if result.attrs["quick"]:
         note += " A quick look has too few iterations to compare."
     return Sheet(

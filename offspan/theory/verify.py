@@ -57,9 +57,8 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
     settings = settings.checked()
     for label in labels:
         if label not in STATEMENTS:
-            raise ValueError(
-                f"verify: there is no statement {label!r}{nearest(label, list(STATEMENTS))}; there are {', '.join(STATEMENTS)}."
-            )
+            hint = nearest(label, list(STATEMENTS))
+            raise ValueError(f"verify: there is no statement {label!r}{hint}; `offspan verify --list` shows them.")
     for label in labels or STATEMENTS:
         on_statement(label)
         try:
