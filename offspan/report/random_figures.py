@@ -79,7 +79,7 @@ def end_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure, pd.Dat
     ax = figure.subplots()
     dense = np.linspace(0, data.eta.max(), 200)
     ax.plot(dense, np.polyval(np.polyfit(data.eta, data.exact, 2), dense), color=SEEN, label="mean after one step: the exact law")
-    simulated = "the same, simulated, with 4 standard errors"
+    simulated = "mean after one step, simulated (± 4 standard errors)"
     ax.errorbar(data.eta, data["mean"], yerr=4 * data.standard_error, fmt="o", color=SEEN, markersize=4, label=simulated)
     ax.plot(data.eta, data["median"], "--", color=OTHER, label="median after one step")
     trained = data.trained_median.where(np.isfinite(data.trained_median))
