@@ -19,7 +19,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 from offspan.checks import as_count
-from offspan.theory.genus import MOST_LETTERS, Laurent, expectation_of_forms
+from offspan.theory.genus import MOST_LETTERS, expectation_of_forms
+from offspan.theory.laurent import Laurent
 
 
 class FirstStepLaw(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from offspan.checks import nearest
-from offspan.theory import exploring, random_systems, regularized, underdetermined
+from offspan.theory import exploring, random_systems, regularized, surfaces, underdetermined
 from offspan.theory.claims import Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
@@ -38,8 +38,8 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "expected_grad_norm": random_systems.gradient_norm,
     "var_prop": random_systems.variance,
     "cov_prop": random_systems.covariance,
-    "thm:genus_expansion_main_theorem": random_systems.genus_expansion,
-    "prop:euler_char": random_systems.euler_characteristics,
+    "thm:genus_expansion_main_theorem": surfaces.genus_expansion,
+    "prop:euler_char": surfaces.euler_characteristics,
 }
 
 
