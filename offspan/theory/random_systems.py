@@ -134,7 +134,7 @@ def alignment_terms(settings: Settings) -> Iterator[Claim]:
     H, dims = min(settings.horizon, 5), (2, settings.dim, 10 * settings.dim)
     means = [(1 / D, law.alignment_mean(n, k)(D)) for n, k in law.terms(H) if n for D in dims]
     totals = [(law.bounds(D, h).alignment, law.first_step_law(D, h, 1).a) for h in range(2, min(H, 4) + 1) for D in dims]
-    leading = [(2 * h * (h - 1), law.first_step_law(None, h, 1).a.coefficients[-1]) for h in range(2, min(H, 4) + 1)]
+    leading = [(2 * h * (h - 1), law.first_step_law(None, h, 1).a.coefficients.get(-1, 0)) for h in range(2, min(H, 4) + 1)]
     tried = f"for D = {', '.join(map(str, dims))}"
     yield at_least(f"E Z_{{n,k}} against 1/D, {tried} and H ≤ {H}", means, "exact, by recursion")
     yield at_least(f"a against 2H(H−1)/D, {tried} and H ≤ {min(H, 4)}", totals, "exact, by recursion")
