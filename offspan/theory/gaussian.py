@@ -65,7 +65,7 @@ class FirstStepLaw(NamedTuple):
 def first_step_law(dim: int | None, horizon: int, seen: int) -> FirstStepLaw:
     """The law for |S| = `seen` orthonormal states; with `dim=None`, its a and b as functions of D: `law.a(5)`, or `law.at(5)` for both.
 
-    Seconds up to H = 5, minutes for H = 6; beyond that, hours and many GB.
+    Seconds up to H = 5, minutes for H = 6; H = 7 was not done after ten minutes.
 
     >>> first_step_law(None, horizon=2, seen=1)
     FirstStepLaw(a=4/D, b=4/D + 8/D^2 + 16/D^3)
@@ -112,6 +112,16 @@ def _alignment(v: str, n: int, k: int):
     return [(v, "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), v)]
 
 
+def gradient_norm_term(n: int, k: int, m: int, l: int, *, same: bool) -> Laurent:  # noqa: E741
+    """E[yᵀ(A^m)ᵀAⁿx · xᵀ(A^{n+k+1})ᵀA^k(A^l)ᵀA^{m+l+1}y], a term of E‖∇J‖², for x = y or x ⊥ y  [R24, eq:sq_grad_norm_prelim_deriv]."""
+    y = "x" if same else "y"
+    return expectation_of_forms([(y, "T" * m + "A" * n, "x"), _core(n, k, m, l, y)])
+
+
+def _core(n: int, k: int, m: int, l: int, y: str):  # noqa: E741
+    return "x", "T" * (n + k + 1) + "A" * k + "T" * l + "A" * (m + l + 1), y
+
+
 class _Sums(NamedTuple):
     a: Laurent
     b_same: Laurent  # x = y
@@ -129,7 +139,7 @@ def _sums(horizon: int) -> _Sums:
         b, norm = Laurent(), Laurent()
         for (n, k), (m, l) in combinations_with_replacement(terms(horizon), 2):  # noqa: E741
             times = 1 if (n, k) == (m, l) else 2
-            core = ("x", "T" * (n + k + 1) + "A" * k + "T" * l + "A" * (m + l + 1), y)
+            core = _core(n, k, m, l, y)
             norm += expectation_of_forms([(y, "T" * m + "A" * n, "x"), core], seen=seen) * times
             if n and m:  # vᵀx = 0
                 b += expectation_of_forms([("v", "A" * n, "x"), ("v", "A" * m, y), core], seen=seen) * times

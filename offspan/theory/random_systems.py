@@ -48,15 +48,13 @@ def typical_system(settings: Settings) -> Iterator[Claim]:
     yield from _within_errors("that ratio from starts of length 2, with η/4", longer, route)
     yield at_least("(1 − ratio)/η at the theorem's η against H(H−1)/D", reduction, "the exact law")
     wide = law.likely_dimension(2, 1, Fraction(1, 2))
-    text, systems = f"share of systems with D = {wide} that the second part holds for, H = 2, δ = ½", max(settings.seeds, 2)
-    yield at_least(text, [(0.5, _likely(systems, wide))], f"{systems} simulated systems")
-
-
-def _likely(systems: int, dim: int) -> float:
-    """How often (E_opt(K(2)) − E_opt(K_no-ext))/η ≤ −E_opt(K_no-ext) H(H−1)/(4D); η times that is lost in the rounding of the ratio."""
-    steps = simulate(_key(dim), dim, 2, 1, systems)
-    eta = float(law.bounds(dim, 2).likely_learning_rate)
-    return float(np.mean(-steps.alignment + eta * steps.curvature <= -steps.baseline * 2 / (4 * dim)))
+    steps = simulate(_key(wide), wide, 2, 1, max(settings.seeds, 2))
+    route, eta = f"{len(steps.baseline)} simulated systems", float(law.bounds(wide, 2).likely_learning_rate)
+    # (E_opt(K(2)) − E_opt(K_no-ext))/η against −E_opt(K_no-ext) H(H−1)/(4D): in the ratio itself, η times that is lost to rounding.
+    likely = -steps.alignment + eta * steps.curvature <= -steps.baseline * 2 / (4 * wide)
+    yield at_least(f"share of systems with D = {wide} that the second part holds for, H = 2, δ = ½", [(0.5, np.mean(likely))], route)
+    small, chebyshev = np.mean(steps.alignment / 4 <= 1 / (2 * wide)), 8 * law.double_factorial(7) / (wide - 1)
+    yield at_most(f"share with Y ≤ 1/(2D), D = {wide}, against 8(4H−1)!!/|U|", [(chebyshev, small)], route)
 
 
 def norm_concentration(settings: Settings) -> Iterator[Claim]:
@@ -144,15 +142,28 @@ def alignment_terms(settings: Settings) -> Iterator[Claim]:
 def gradient_norm(settings: Settings) -> Iterator[Claim]:
     """E‖∇J(K(1); S)‖² ≤ 4H²(H−1)²(4H−1)!!. The terms of the proof give H²(H+1)²(4H−3)!!, which is less for every H ≥ 2."""
     D, count = settings.dim, SAMPLES * settings.seeds
-    simulated = []
+    simulated, markov = [], []
     for H, seen in _cases(settings):
         samples = simulate(_key(H, seen, 2), D, H, seen, count).gradient_norm
         simulated.append((law.expected_gradient_norm(D, H, seen), samples, f"H = {H}, |S| = {seen}"))
+        markov.append((1 / D, np.mean(samples > D * float(law.bounds(D, H).gradient_norm))))
     yield from _within_errors("E‖∇J(K(1); S)‖²", simulated, f"{count:,} simulated systems, within 4 standard errors")
+    yield at_most("Pr(‖∇J(K(1); S)‖² > D · the bound on its mean) against 1/D", markov, f"{count:,} simulated systems")
+    sizes = [seen for seen in (1, 2, 4) if seen < D]
     for H in range(2, min(settings.horizon, 4) + 1):
-        exact, bounds = law.expected_gradient_norm(D, H, 1), law.bounds(D, H)
-        yield at_most(f"E‖∇J(K(1); S)‖² against 4H²(H−1)²(4H−1)!!, as printed; H = {H}, |S| = 1", [(bounds.gradient_norm, exact)], "exact")
-        yield at_most(f"and against H²(H+1)²(4H−3)!!, by the proof's terms; H = {H}", [(bounds.gradient_norm_counted, exact)], "exact")
+        exact, bounds = [law.expected_gradient_norm(D, H, seen) for seen in sizes], law.bounds(D, H)
+        case = f"H = {H}, |S| = {', '.join(map(str, sizes))}"
+        printed, counted = ([(bound, value) for value in exact] for bound in (bounds.gradient_norm, bounds.gradient_norm_counted))
+        yield at_most(f"E‖∇J(K(1); S)‖² against 4H²(H−1)²(4H−1)!!, as printed; {case}", printed, "exact")
+        yield at_most(f"and against H²(H+1)²(4H−3)!!, by the proof's terms; {case}", counted, "exact")
+    quadruples = [(n, k, m, j) for n, k in law.terms(3) for m, j in law.terms(3)]
+    pairs = [
+        (law.double_factorial(2 * sum(one) + 1), law.gradient_norm_term(*one, same=same)(dim))
+        for one in quadruples
+        for same in (True, False)
+        for dim in (2, D)
+    ]
+    yield at_most(f"each of its terms against (p−1)!!, p = 2(n+k+m+l+1); H ≤ 3, D = 2, {D}", pairs, "exact, by recursion")
 
 
 def variance(settings: Settings) -> Iterator[Claim]:
@@ -163,6 +174,13 @@ def variance(settings: Settings) -> Iterator[Claim]:
 def covariance(settings: Settings) -> Iterator[Claim]:
     """Cov(Z_{v,n,k}, Z_{w,n,k}) ≤ (4H−1)!!/D³ for orthogonal v and w."""
     yield from _second_moments(settings, law.alignment_covariance, "covariance", "Cov(Z_{v,n,k}, Z_{w,n,k})", "(4H−1)!!/D³")
+    pairs = []
+    for n, k in ((1, 0), (1, 1), (2, 0)):
+        for D in (max(settings.dim, 3), 10 * settings.dim):
+            unseen = D - 1
+            of_mean = (law.alignment_variance(n, k)(D) + (unseen - 1) * law.alignment_covariance(n, k)(D)) / unseen
+            pairs.append((2 * law.bounds(D, n + k + 1).variance / unseen, of_mean))
+    yield at_most("Var Y_{n,k}, of the mean of Z_{v,n,k} over U, against 2(4H−1)!!/(|U|D²); H ≤ 3, |S| = 1", pairs, "exact, by recursion")
 
 
 def _second_moments(settings: Settings, exact, which: str, name: str, bound: str) -> Iterator[Claim]:
