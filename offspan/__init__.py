@@ -9,15 +9,34 @@ from offspan.measures import cost_measure, extrapolation, normalized_cost, norma
 from offspan.problems import LQR, FunctionProblem, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 from offspan.rollout import Trajectory, cost, lqr_gradient, rollout
 from offspan.states import basis, grid, seen_projector, sphere, unseen_directions
-from offspan.training import CostBelow, LQRBatch, LQRRun, NoImprovement, Run, Status, StoppingRule, train, train_lqr, train_lqr_batch
+from offspan.training import (
+    Batch,
+    BatchState,
+    CostBelow,
+    Diagnosis,
+    LQRBatch,
+    LQRRun,
+    NoImprovement,
+    Run,
+    Status,
+    StoppingRule,
+    diagnose,
+    train,
+    train_batch,
+    train_lqr,
+    train_lqr_batch,
+)
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "LQR",
     "MLP",
+    "Batch",
+    "BatchState",
     "Bounded",
     "CostBelow",
+    "Diagnosis",
     "FunctionProblem",
     "LQRBatch",
     "LQRRun",
@@ -34,6 +53,7 @@ __all__ = [
     "basis",
     "cost",
     "cost_measure",
+    "diagnose",
     "extrapolating_controller",
     "extrapolation",
     "gaussian",
@@ -53,6 +73,7 @@ __all__ = [
     "shift",
     "sphere",
     "train",
+    "train_batch",
     "train_lqr",
     "train_lqr_batch",
     "unseen_directions",

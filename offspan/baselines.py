@@ -43,8 +43,10 @@ def nonextrapolating_controller(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> F
     return jnp.where(defined, -jnp.linalg.solve(problem.B, problem.A) @ seen_projector(x0s), jnp.nan)
 
 
-def adversarial_objective(unseen: Any, targets: Any, *, coefficient: float = 0.1) -> Callable[[Problem, Controller, Array], Array]:
-    """J(π; S) + λ J_adv(π; U), a `loss` for `train`: J_adv is the cost over U, with a target of its own for each x ∈ U.
+def adversarial_objective(
+    unseen: Any, targets: Any, *, coefficient: float = 0.1
+) -> Callable[[Problem, Controller, Array], tuple[Array, Array]]:
+    """(J(π; S) + λ J_adv(π; U), J(π; S)), a `loss` for `train`: J_adv is the cost over U, with a target of its own for each x ∈ U.
 
     [R24, app:experiments:details:nn:pend]. For problems with a field `target`, such as Pendulum and Quadcopter.
 
@@ -55,14 +57,18 @@ def adversarial_objective(unseen: Any, targets: Any, *, coefficient: float = 0.1
     targets = as_floats("adversarial_objective", "targets", targets, shape=unseen.shape, meaning=meaning)
     factor = float(as_floats("adversarial_objective", "coefficient", coefficient, shape=(), meaning="one number"))
 
-    def loss(problem: Problem, controller: Controller, x0s: Array) -> Array:
+    def loss(problem: Problem, controller: Controller, x0s: Array) -> tuple[Array, Array]:
         if not hasattr(problem, "target"):
             raise ValueError(f"adversarial_objective: a {type(problem).__name__} has no field `target` that could be replaced.")
 
         def towards(x0, target):
             return cost(eqx.tree_at(lambda problem: problem.target, problem, target), controller, x0[None])
 
-        return cost(problem, controller, x0s) + factor * jnp.mean(jax.vmap(towards)(unseen, targets))
+        # Seen and unseen states in one rollout, which takes little more time than either.
+        own_target = jnp.broadcast_to(problem.target, x0s.shape)
+        costs = jax.vmap(towards)(jnp.concatenate([x0s, unseen]), jnp.concatenate([own_target, targets]))
+        J, J_adversarial = costs[: len(x0s)].mean(), costs[len(x0s) :].mean()
+        return J + factor * J_adversarial, J
 
     return loss
 

@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import xarray as xr
 
-from offspan.experiments import lqr, starts
+from offspan.experiments import lqr, network, starts
 from offspan.experiments.spec import Spec
 from offspan.experiments.store import RunFolder, provenance
 
 CHECKPOINT_SECONDS = 10.0
 # A kind of experiment is a module with a State (a named tuple of arrays, `done` iterations in), `train` and `to_dataset`.
-KINDS: dict[str, Any] = {"lqr": lqr, "starts": starts}
+KINDS: dict[str, Any] = {"lqr": lqr, "starts": starts, "network": network}
 
 
 def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_seconds: float = CHECKPOINT_SECONDS) -> xr.Dataset:
@@ -22,8 +22,11 @@ def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_sec
 
     `progress` hears the share done, from 0 to 1. An interruption leaves a checkpoint of the last whole chunk.
     """
-    if spec.precision == "float64" and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
-        raise ValueError(f"{spec.name} asks for float64, but jax works in float32: call jax.config.update('jax_enable_x64', True) first.")
+    with jax.enable_x64(spec.precision == "float64"):
+        return _run(spec, root, progress, checkpoint_seconds)
+
+
+def _run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_seconds: float) -> xr.Dataset:
     folder = RunFolder(root / spec.name)
     folder.claim(spec)
     if folder.is_complete():

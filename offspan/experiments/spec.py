@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
+import optax
 import pydantic
 
 from offspan.checks import nearest
-from offspan.problems import LQR, gaussian, gaussian_abq, identity, shift
+from offspan.problems import LQR, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 
 FAMILIES: dict[str, Callable[..., LQR]] = {
     "identity": lambda seed, dim, horizon: identity(dim, horizon=horizon),
@@ -23,6 +24,8 @@ FAMILIES: dict[str, Callable[..., LQR]] = {
     "gaussian-abq": lambda seed, dim, horizon: gaussian_abq(jax.random.key(seed), dim, horizon=horizon),
 }
 RANDOM = {"gaussian", "gaussian-abq"}
+PROBLEMS: dict[str, Callable[..., Problem]] = {"pendulum": Pendulum, "quadcopter": Quadcopter}
+OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {"gradient-descent": optax.sgd, "adam": optax.adam}
 
 Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
@@ -34,6 +37,12 @@ def _rectangular(rows: list[list[float]]) -> list[list[float]]:
     if len(lengths := {len(row) for row in rows}) > 1:
         raise ValueError(f"has rows of different lengths, {sorted(lengths)}")
     return rows
+
+
+def _distinct(values: list | None) -> list | None:
+    if values is not None and len(set(values)) < len(values):
+        raise ValueError(f"has a value twice: {values}")
+    return values
 
 
 Matrix = Annotated[list[list[Number]], pydantic.Field(min_length=1), pydantic.AfterValidator(_rectangular)]
@@ -69,6 +78,12 @@ class Spec(_Strict):
         iterations = self.quick_iterations or max(self.iterations // 20, 1)
         return self.model_copy(update={"name": f"{self.name}-quick", "iterations": iterations, "quick": True})
 
+    def with_seeds(self, count: int) -> "Spec":
+        """The same experiment with the seeds 0..count−1, under a name of its own."""
+        if count < 1:
+            raise ValueError(f"the number of seeds is {count}, but must be at least 1.")
+        return self.model_copy(update={"name": f"{self.name}-{count}-seeds", "seeds": list(range(count))})
+
     def digest(self) -> str:
         """Which experiment this is: a hash of all of it but its title."""
         return hashlib.sha256(self.model_dump_json(exclude={"title"}).encode()).hexdigest()
@@ -99,9 +114,7 @@ class LQRSpec(Spec):
     @pydantic.field_validator("systems", "dim", "horizon", "seen", "seeds", "learning_rate")
     @classmethod
     def _each_once(cls, values):
-        if values is not None and len(set(values)) < len(values):
-            raise ValueError(f"has a value twice: {values}")
-        return values
+        return _distinct(values)
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
@@ -176,7 +189,78 @@ class StartsSpec(Spec):
         return f"{self.system}, control cost {self.control_cost:g}"
 
 
-KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec}
+class Objective(_Strict):
+    """How one of the three objectives of a network experiment is descended."""
+
+    optimizer: Literal["gradient-descent", "adam"]
+    learning_rate: Rate
+
+    def transformation(self) -> optax.GradientTransformation:
+        return OPTIMIZERS[self.optimizer](self.learning_rate)
+
+
+class Adversarial(Objective):
+    """J(S) + coefficient · J(U towards other targets): one target for each unseen state, or one for all."""
+
+    coefficient: Rate = 0.1
+    targets: Matrix
+
+
+class NetworkSpec(Spec):
+    """Network controllers for a non-linear problem: policy gradient on S, a controller that was trained not to extrapolate, and J̃*(U).
+
+    States and targets that are shorter than the problem's states are filled up with zeros.
+    """
+
+    kind: Literal["network"]
+    problem: Literal["pendulum", "quadcopter"]
+    settings: dict[str, Any] = {}
+    seen_states: Matrix
+    unseen_states: Matrix
+    baseline_seeds: list[Seed] = pydantic.Field([0, 1, 2, 3, 4], min_length=1)  # of the two objectives that are compared with
+    width: Positive = 50
+    depth: Positive = 4
+    policy_gradient: Objective
+    non_extrapolating: Adversarial
+    minimal_cost: Objective
+    look_every: Positive = 100
+    patience: Positive = 50
+    gain: Rate = 1e-5
+
+    @pydantic.field_validator("seeds", "baseline_seeds")
+    @classmethod
+    def _each_once(cls, values):
+        return _distinct(values)
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self):
+        try:
+            n = self.make_problem().state_dim
+        except TypeError as error:
+            raise ValueError(f"[settings] do not fit a {self.problem}: {error}") from None
+        for name in ("seen_states", "unseen_states"):
+            if len(getattr(self, name)[0]) > n:
+                raise ValueError(f"`{name}` has states of length {len(getattr(self, name)[0])}, but a {self.problem} has {n} numbers")
+        targets = self.non_extrapolating.targets
+        if len(targets[0]) > n or len(targets) not in (1, len(self.unseen_states)):
+            raise ValueError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
+        if 1000 % self.look_every:
+            raise ValueError(f"`look_every` is {self.look_every}, but must divide 1000")
+        return self
+
+    def make_problem(self) -> Problem:
+        return PROBLEMS[self.problem](**self.settings)
+
+    def part_weights(self) -> list[float]:
+        """Policy gradient, the non-extrapolating controller and the minimal cost, by the states that an iteration rolls out."""
+        seen, unseen = len(self.seen_states), len(self.unseen_states)
+        return [float(seen), float(seen + unseen), float(unseen)]
+
+    def content(self) -> str:
+        return f"{self.problem}, {len(self.seen_states)} seen and {len(self.unseen_states)} unseen states"
+
+
+KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network": NetworkSpec}
 
 
 def load_preset(name: str) -> Spec:

@@ -74,8 +74,10 @@ class RunFolder:
             return "cannot be read"
 
     def save_checkpoint(self, spec: Spec, part: int, state: Any, seconds: float) -> None:
-        """`state` is a named tuple of arrays."""
-        arrays = {**state._asdict(), "digest": np.array(spec.digest()), "seconds": np.array(seconds)}
+        """`state` is a named tuple of arrays and of lists of arrays; `name.3` in the file is the fourth array of the list `name`."""
+        arrays: dict[str, Any] = {"digest": spec.digest(), "seconds": seconds}
+        for name, value in state._asdict().items():
+            arrays |= {f"{name}.{i}": one for i, one in enumerate(value)} if isinstance(value, list) else {name: value}
 
         def write(path: Path) -> None:
             with path.open("wb") as file:
@@ -95,7 +97,11 @@ class RunFolder:
             if str(arrays.pop("digest")) != spec.digest():
                 raise ValueError("it belongs to another spec")
             seconds = float(arrays.pop("seconds"))
-            return kind(**{**arrays, "done": int(arrays["done"])}), seconds
+            fields: dict[str, Any] = {"done": int(arrays.pop("done"))}
+            lists = {name.partition(".")[0] for name in arrays if "." in name}
+            for name in lists:
+                fields[name] = [arrays.pop(f"{name}.{i}") for i in range(sum(key.startswith(f"{name}.") for key in arrays))]
+            return kind(**arrays, **fields), seconds
         except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"the checkpoint {path} cannot be used ({error}); delete it to start that part again.") from error
 

@@ -9,6 +9,7 @@ N iterations are N updates, and `cost[i]` is the cost before update i. A run end
 import abc
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -31,7 +32,7 @@ class Status(enum.StrEnum):
 
 
 RUNNING, CONVERGED, DIVERGED = 0, 1, 2  # inside compiled code, where a run that is still running at the end has finished
-_STATUS = {RUNNING: Status.finished, CONVERGED: Status.converged, DIVERGED: Status.diverged}
+STATUS = {RUNNING: Status.finished, CONVERGED: Status.converged, DIVERGED: Status.diverged}
 
 
 class StoppingRule(eqx.Module):
@@ -52,7 +53,7 @@ class StoppingRule(eqx.Module):
 
     @abc.abstractmethod
     def result(self, memory: PyTree, cost: Float[Array, ""], controller: PyTree) -> PyTree:
-        """The controller that a run which did not diverge returns, given its last one."""
+        """The controller that a run which did not diverge returns, given its last one; compiled, as `update` is."""
 
 
 class Never(StoppingRule):
@@ -110,70 +111,81 @@ class NoImprovement(StoppingRule):
 
     def result(self, memory, cost, controller):
         best_cost, best, _ = memory
-        return controller if cost < best_cost - self.gain else best  # the end is a look, too
+        better = cost < best_cost - self.gain  # the end is a look, too
+        return jax.tree.map(lambda new, old: jnp.where(better, new, old), controller, best)
 
 
 class LoopState(eqx.Module):
-    """Everything that a run carries from one update to the next."""
+    """Everything that runs carry from one update to the next; every array has a leading axis of runs."""
 
     controller: PyTree
     optimizer_state: PyTree
     memory: PyTree
-    iteration: Int[Array, ""]
-    status: Int[Array, ""]
+    iteration: Int[Array, "r"]
+    status: Int[Array, "r"]
 
     @classmethod
-    def start(cls, controller: PyTree, optimizer_state: PyTree, stop: StoppingRule) -> "LoopState":
-        return cls(controller, optimizer_state, stop.init(controller), jnp.asarray(0), jnp.asarray(RUNNING))
+    def start(cls, controllers: PyTree, optimizer_states: PyTree, stop: StoppingRule) -> "LoopState":
+        runs = jax.tree.leaves(controllers)[0].shape[0]
+        return cls(controllers, optimizer_states, jax.vmap(stop.init)(controllers), jnp.zeros(runs, int), jnp.full(runs, RUNNING))
 
 
-Update = Callable[[PyTree, PyTree], tuple[Float[Array, ""], PyTree, PyTree]]
+Update = Callable[[PyTree, PyTree], tuple[Float[Array, "r"], PyTree, PyTree]]
 
 
-def advance(update: Update, stop: StoppingRule, state: LoopState, count: Int[Array, ""]) -> tuple[LoopState, Float[Array, "chunk"]]:
-    """Up to `count` ≤ CHUNK updates as one program, whatever `count` is; `update(controller, optimizer_state)` gives (J, both anew).
+def advance(update: Update, stop: StoppingRule, state: LoopState, count: Int[Array, ""]) -> tuple[LoopState, Float[Array, "r chunk"]]:
+    """Up to `count` ≤ CHUNK updates of each run as one program, whatever `count` is; `update(controllers, optimizer_states)` gives (J, both
+    anew).
 
-    The iteration that ends a run changes nothing but its status, and its cost is recorded.
+    The iteration that ends a run changes nothing but its status, and its cost is recorded; then it stands still until all have ended.
     """
 
-    def running(carry):
+    def unfinished(carry):
         done, state, _ = carry
-        return (done < count) & (state.status == RUNNING)
+        return (done < count) & jnp.any(state.status == RUNNING)
 
     def body(carry):
         done, state, costs = carry
+        running = state.status == RUNNING
         cost, *updated = update(state.controller, state.optimizer_state)
-        memory, fired = stop.update(state.memory, state.iteration, cost, state.controller)
+        memory, fired = jax.vmap(stop.update)(state.memory, state.iteration, cost, state.controller)
         current = [state.controller, state.optimizer_state]
-        status = jnp.where(_stays_finite(updated, current), RUNNING, DIVERGED)
+        status = jnp.where(jax.vmap(_stays_finite)(updated, current), RUNNING, DIVERGED)
         status = jnp.where(jnp.isfinite(cost), jnp.where(fired, CONVERGED, status), DIVERGED)
+        status = jnp.where(running, status, state.status)
         goes_on = status == RUNNING
-        controller, optimizer_state = jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), updated, current)
+        controller, optimizer_state = jax.tree.map(partial(_where, goes_on), updated, current)
+        memory = jax.tree.map(partial(_where, running), memory, state.memory)
         state = LoopState(controller, optimizer_state, memory, state.iteration + goes_on, status.astype(state.status.dtype))
-        return done + 1, state, costs.at[done].set(cost)
+        return done + 1, state, costs.at[done].set(jnp.where(running, cost, jnp.nan))
 
-    cost_dtype = jax.eval_shape(update, state.controller, state.optimizer_state)[0].dtype
-    _, state, costs = jax.lax.while_loop(running, body, (0, state, jnp.full(CHUNK, jnp.nan, cost_dtype)))
-    return state, costs
+    cost_shape = jax.eval_shape(update, state.controller, state.optimizer_state)[0]
+    costs = jnp.full((CHUNK, *cost_shape.shape), jnp.nan, cost_shape.dtype)
+    _, state, costs = jax.lax.while_loop(unfinished, body, (0, state, costs))
+    return state, costs.T
+
+
+def _where(runs: Bool[Array, "r"], new: Array, old: Array) -> Array:
+    return jnp.where(runs.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
 
 def run_chunks(
-    advance_by: Callable[[LoopState, int], tuple[LoopState, Float[Array, "chunk"]]],
+    advance_by: Callable[[LoopState, int], tuple[LoopState, Float[Array, "1 chunk"]]],
     state: LoopState,
     iterations: int,
     progress: Callable[[int], Any] | None,
 ) -> tuple[LoopState, np.ndarray, Status]:
-    """Calls the compiled `advance_by` until `iterations` updates are made or the run ends; `progress` hears the iterations made so far."""
+    """Calls the compiled `advance_by` until the updates of one run are made or it ends; `progress` hears the iterations made so far."""
     chunks, done = [], 0
-    while done < iterations and int(state.status) == RUNNING:
+    while done < iterations and int(state.status[0]) == RUNNING:
         count = min(CHUNK, iterations - done)
         state, costs = advance_by(state, count)
-        recorded = count if int(state.status) == RUNNING else int(state.iteration) - done + 1
-        chunks.append(np.asarray(costs)[:recorded])
+        recorded = count if int(state.status[0]) == RUNNING else int(state.iteration[0]) - done + 1
+        chunks.append(np.asarray(costs)[0, :recorded])
         done += count
         if progress is not None:
-            progress(int(state.iteration))
-    return state, np.concatenate(chunks) if chunks else np.empty(0), _STATUS[int(state.status)]
+            progress(int(state.iteration[0]))
+    return state, np.concatenate(chunks) if chunks else np.empty(0), STATUS[int(state.status[0])]
 
 
 def _stays_finite(new: PyTree, old: PyTree) -> Bool[Array, ""]:

@@ -46,9 +46,12 @@ def train_lqr(
     learning_rate = as_rate(where, "learning_rate", learning_rate)
     iterations = as_count(where, "iterations", iterations, least=0)
     state, costs, status = run_chunks(
-        lambda state, count: advance_lqr(problem, x0s, learning_rate, state, count), LoopState.start(K, None, Never()), iterations, progress
+        lambda state, count: advance_lqr(problem, x0s, learning_rate, state, count),
+        LoopState.start(K[None], None, Never()),
+        iterations,
+        progress,
     )
-    return LQRRun(state.controller, costs, status, int(state.iteration))
+    return LQRRun(state.controller[0], costs, status, int(state.iteration[0]))
 
 
 @jax.jit
@@ -56,7 +59,7 @@ def advance_lqr(problem, x0s, learning_rate, state, count):
     """Up to `count` ≤ CHUNK updates of one run, as one program."""
 
     def update(K, _):
-        cost, gradient = lqr_cost_and_gradient(problem, K, x0s)
-        return cost, K - learning_rate * gradient, None
+        cost, gradient = lqr_cost_and_gradient(problem, K[0], x0s)
+        return cost[None], K - learning_rate * gradient[None], None
 
     return advance(update, Never(), state, count)

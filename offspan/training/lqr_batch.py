@@ -134,10 +134,10 @@ def _advance(groups: list[Group], batch: LQRBatch, count: int, intervals: int, e
 
 def _repeat(problem: LQR, x0s: np.ndarray, rate: float, K: np.ndarray, count: int) -> tuple[np.ndarray, int, bool]:
     """A chunk of one run by `train_lqr`'s program: the last finite K, the updates made, and whether it diverged."""
-    state = LoopState.start(jnp.asarray(K), None, Never())
-    while int(state.iteration) < count and int(state.status) != DIVERGED:
-        state, _ = advance_lqr(problem, x0s, rate, state, min(CHUNK, count - int(state.iteration)))
-    return np.asarray(state.controller), int(state.iteration), int(state.status) == DIVERGED
+    state = LoopState.start(jnp.asarray(K)[None], None, Never())
+    while int(state.iteration[0]) < count and int(state.status[0]) != DIVERGED:
+        state, _ = advance_lqr(problem, x0s, rate, state, min(CHUNK, count - int(state.iteration[0])))
+    return np.asarray(state.controller[0]), int(state.iteration[0]), int(state.status[0]) == DIVERGED
 
 
 def _check_memory(where: str, runs: int, n: int, m: int, records: int, limit: float | None) -> None:

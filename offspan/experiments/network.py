@@ -1,0 +1,167 @@
+"""Network controllers for a non-linear problem: three objectives, many seeds, and what each controller does with seen and unseen states."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from offspan.baselines import adversarial_objective
+from offspan.controllers import MLP, Bounded
+from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
+from offspan.experiments.spec import NetworkSpec
+from offspan.problems import Problem
+from offspan.rollout import rollout
+from offspan.training import Batch, BatchState, NoImprovement, Status, diagnose, train_batch
+
+State = BatchState
+OBJECTIVES = ("policy_gradient", "non_extrapolating", "minimal_cost")  # the parts of an experiment, in their order
+
+
+def train(spec: NetworkSpec, part: int, resume: BatchState | None, on_chunk: Callable[[BatchState], Any]) -> BatchState:
+    """All seeds of one objective."""
+    latest = resume
+
+    def keep(state: BatchState) -> None:
+        nonlocal latest
+        latest = state
+        on_chunk(state)
+
+    _train(spec, part, resume, keep)
+    assert latest is not None  # a spec has at least one iteration, so there was a chunk
+    return latest
+
+
+def _train(spec: NetworkSpec, part: int, resume: BatchState | None, on_chunk: Callable[[BatchState], Any] | None = None) -> Batch:
+    problem, seen, unseen, targets = make(spec)
+    objective = OBJECTIVES[part]
+    adversarial = spec.non_extrapolating
+    return train_batch(
+        problem,
+        [first_controller(spec, problem, seed) for seed in seeds_of(spec, objective)],
+        unseen if objective == "minimal_cost" else seen,
+        optimizer=getattr(spec, objective).transformation(),
+        iterations=spec.iterations,
+        loss=adversarial_objective(unseen, targets, coefficient=adversarial.coefficient) if objective == "non_extrapolating" else None,
+        stop=NoImprovement(every=spec.look_every, patience=spec.patience, gain=spec.gain),
+        record_every=spec.look_every,
+        resume=resume,
+        on_chunk=on_chunk,
+    )
+
+
+def make(spec: NetworkSpec) -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
+    """The problem, the seen states, the unseen states, and for each of these the target of the adversarial objective."""
+    problem = spec.make_problem()
+
+    def filled(rows: list[list[float]]) -> np.ndarray:
+        given = np.asarray(rows, spec.precision)
+        return np.pad(given, ((0, 0), (0, problem.state_dim - given.shape[1])))
+
+    unseen = filled(spec.unseen_states)
+    return problem, filled(spec.seen_states), unseen, np.broadcast_to(filled(spec.non_extrapolating.targets), unseen.shape)
+
+
+def first_controller(spec: NetworkSpec, problem: Problem, seed: int) -> MLP | Bounded:
+    """Where a seed begins, whatever the objective."""
+    network = MLP.init(jax.random.key(seed), problem.state_dim, problem.control_dim, width=spec.width, depth=spec.depth)
+    return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
+
+
+def seeds_of(spec: NetworkSpec, objective: str) -> list[int]:
+    return spec.seeds if objective == "policy_gradient" else spec.baseline_seeds
+
+
+def to_dataset(spec: NetworkSpec, states: list[BatchState]) -> xr.Dataset:
+    """Variables of each objective begin with its name. Trajectories are those of the runs that the paper's figures show."""
+    problem, seen, unseen, _ = make(spec)
+    batches = {objective: _train(spec, part, states[part]) for part, objective in enumerate(OBJECTIVES)}
+    data: dict[str, tuple] = {
+        "seen_state": (("seen", "state"), seen, {"long_name": "S, one state a row"}),
+        "unseen_state": (("unseen", "state"), unseen, {"long_name": "U, one state a row"}),
+        "target": ("state", np.asarray(problem.target)),  # pyright: ignore[reportAttributeAccessIssue]
+    }
+    trajectories: dict[str, np.ndarray] = {}
+    for objective, batch in batches.items():
+        seed = "seed" if objective == "policy_gradient" else "baseline_seed"
+        trained_on = "unseen" if objective == "minimal_cost" else "seen"
+        for group, x0s in (("seen", seen), ("unseen", unseen)):
+            X, costs = zip(*(_roll(problem, controller, x0s) for controller in batch.controllers), strict=True)
+            trajectories[f"{objective}_{group}"] = np.stack(X)
+            data[f"{objective}_{group}_cost"] = (seed, group), np.stack(costs), {"long_name": f"J(π; x) of each {group} state x"}
+            data[f"{objective}_{group}_final"] = (seed, group, "state"), np.stack(X)[:, :, -1], {"long_name": "x_H"}
+        data |= {
+            f"{objective}_status": (seed, status_numbers(batch.status), STATUS_MEANING),
+            f"{objective}_iterations": (seed, batch.iterations, {"long_name": "updates made"}),
+            f"{objective}_training_cost": (seed, data[f"{objective}_{trained_on}_cost"][1].mean(axis=1), {"long_name": "J of the result"}),
+            f"{objective}_curve": ((seed, "iteration"), batch.cost, {"long_name": f"J over the {trained_on} states before an update"}),
+        }
+        for i, layer in enumerate(_layers(batch)):
+            data[f"{objective}_W{i}"] = (seed, f"output{i}", f"input{i}"), layer[0]
+            data[f"{objective}_b{i}"] = (seed, f"output{i}"), layer[1]
+    coords = {"seed": spec.seeds, "baseline_seed": spec.baseline_seeds, "iteration": batches["policy_gradient"].recorded}
+    result = xr.Dataset(data, coords=coords, attrs={**attributes(spec), **_settings(spec)})
+    result = result.assign(_measures(result))
+    for objective, chosen in (("policy_gradient", "shown_seed"), ("non_extrapolating", "shown_baseline_seed")):
+        place = list(seeds_of(spec, objective)).index(int(result[chosen]))
+        for group in ("seen", "unseen"):
+            shown = trajectories[f"{objective}_{group}"][place]
+            result[f"{objective}_{group}_trajectory"] = (group, "time", "state"), shown, {"long_name": "x_0..x_H of the run that is shown"}
+    result.attrs["diagnoses"] = "\n".join(_diagnoses(spec, problem, batches, seen, unseen))
+    return result
+
+
+def _roll(problem: Problem, controller: Any, x0s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Trajectories from each state, and what each costs."""
+    trajectories = jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s)
+    return np.asarray(trajectories.states), problem.cost_scale * np.asarray(trajectories.costs).sum(axis=1)
+
+
+def _layers(batch: Batch) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(W, b) of each layer, with a leading axis of runs."""
+    networks = [getattr(controller, "net", controller).layers for controller in batch.controllers]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *networks)
+    return list(stacked)
+
+
+def _measures(result: xr.Dataset) -> dict[str, Any]:
+    """J̃*(U), the cost of the non-extrapolating controller, each seed's normalised cost measure (+∞ where it diverged), and what is shown.
+
+    Shown are the policy-gradient run of median measure (the lower one of two, and one that did not diverge, if there is any) and the
+    non-extrapolating run of lowest training cost  [R24, app:experiments:details:nn:pend].
+    """
+    ended_well = {name: (result[f"{name}_status"] != status_numbers(np.array([Status.diverged]))[0]).values for name in OBJECTIVES}
+    worst = lambda name, values: np.where(ended_well[name] & np.isfinite(values), values, np.inf)  # noqa: E731
+    least = worst("minimal_cost", result.minimal_cost_unseen_cost.mean("unseen")).min()
+    shown_baseline = int(np.argmin(worst("non_extrapolating", result.non_extrapolating_training_cost)))
+    baseline = worst("non_extrapolating", result.non_extrapolating_unseen_cost.mean("unseen"))[shown_baseline]
+    costs = worst("policy_gradient", result.policy_gradient_unseen_cost.mean("unseen"))
+    with np.errstate(invalid="ignore"):
+        measure = (costs - least) / (baseline - least) if baseline > least else np.full(len(costs), np.nan)
+    order = np.argsort(costs, kind="stable")
+    middle = min((len(order) - 1) // 2, max(int(np.isfinite(costs).sum()) - 1, 0))
+    return {
+        "least_cost": ((), float(least), {"long_name": "J̃*(U): the lowest cost of the runs trained on U"}),
+        "baseline_cost": ((), float(baseline), {"long_name": "J(π_no-ext; U)"}),
+        "normalized_cost": ("seed", measure, {"long_name": "(J(π; U) − J̃*(U)) / (J(π_no-ext; U) − J̃*(U))"}),
+        "shown_seed": ((), int(result.seed[order[middle]])),
+        "shown_baseline_seed": ((), int(result.baseline_seed[shown_baseline])),
+    }
+
+
+def _diagnoses(spec: NetworkSpec, problem: Problem, batches: dict[str, Batch], seen: np.ndarray, unseen: np.ndarray) -> list[str]:
+    """A paragraph for each run that diverged."""
+    return [
+        f"{objective}, seed {seed}: {diagnose(problem, batch.run(r), unseen if objective == 'minimal_cost' else seen)}"
+        for objective, batch in batches.items()
+        for r, seed in enumerate(seeds_of(spec, objective))
+        if batch.status[r] == Status.diverged
+    ]
+
+
+def _settings(spec: NetworkSpec) -> dict[str, Any]:
+    problem = spec.make_problem()
+    objectives = {name: f"{getattr(spec, name).optimizer}, {getattr(spec, name).learning_rate:g}" for name in OBJECTIVES}
+    time_step = problem.time_step  # pyright: ignore[reportAttributeAccessIssue]
+    return {"problem": spec.problem, "horizon": problem.horizon, "time_step": time_step, **objectives}

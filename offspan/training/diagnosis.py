@@ -1,0 +1,142 @@
+"""Why a run diverged: which iteration, which time step, how the step Jacobians multiply along the trajectory, and what to try."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import ArrayLike, Float
+
+from offspan.checks import as_states
+from offspan.problems.base import Problem
+from offspan.rollout import rollout
+from offspan.training.loop import Status
+from offspan.training.policy_gradient import Run
+
+EXPLOSION = 100.0  # a cost this many times the least one before it has exploded
+
+ADVICE = {
+    "state": "lower the learning rate, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), keep the controls in bounds "
+    "(offspan.Bounded), or begin with a shorter horizon",
+    "cost": "look at what `stage_cost` does with large states; else lower the learning rate or clip the gradient "
+    "(optax.chain(optax.clip_by_global_norm(1.0), …))",
+    "gradient": "if the Jacobians are large, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), shorten the horizon or use "
+    "float64; if they are not finite, look for a square root, a norm or a division at zero in `step`, `stage_cost` or the controller",
+    "update": "lower the learning rate, or clip the gradient before the optimiser sees it",
+    "nothing": "nothing",
+}
+
+
+class Diagnosis(NamedTuple):
+    """What was not finite first, at the last finite controller of a run, and how the trajectory there grows; `print` it.
+
+    `what` is "state", "cost" (of one time step), "gradient", "update" (a finite gradient, but not a finite update), or "nothing".
+    """
+
+    what: str
+    iteration: int  # the update that failed
+    explosion: int  # the first recorded iteration whose cost exploded; `iteration` where none did
+    time_step: int  # of that state, cost or costate; of the largest costate where all are finite
+    x0: int  # the seen state, by its place, whose trajectory that was
+    state_norms: np.ndarray  # (H+1,): ‖x_h‖ along it
+    jacobian_norms: np.ndarray  # (H+1,): ‖∂x_h/∂x_0‖, the product of the step Jacobians
+    costate_norms: np.ndarray  # (H+1,): ‖∂J/∂x_h‖, the same products backwards
+
+    @property
+    def advice(self) -> str:
+        return ADVICE[self.what]
+
+    def __str__(self) -> str:
+        if self.what == "nothing":
+            head = f"Nothing diverged: after {self.iteration:,} iterations all numbers are finite."
+        else:
+            since = f" (the cost exploded from iteration {self.explosion:,} on)" if self.explosion < self.iteration else ""
+            head = (
+                f"The run diverged at iteration {self.iteration:,}{since}: the {self.what} was not finite, "
+                f"at time step {self.time_step} from seen state {self.x0}."
+            )
+        growth = ", ".join(f"{name} {_reach(norms)}" for name, norms in zip(("‖x_h‖", "‖∂x_h/∂x_0‖", "‖∂J/∂x_h‖"), self[5:], strict=True))
+        return f"{head}\nAlong that trajectory {growth}." + ("" if self.what == "nothing" else f"\nTry: {self.advice}.")
+
+
+def diagnose(problem: Problem, run: Run, x0s: Float[ArrayLike, "s n"]) -> Diagnosis:
+    """Rolls out the last finite controller of `run` once more, and looks for the first number that is not finite.
+
+    A state or cost is looked for forwards in time, a costate λ_h = ∂J/∂x_h backwards, in the order in which they are computed.
+
+    >>> import optax, offspan
+    >>> problem, x0s = offspan.gaussian(jax.random.key(0), 3, horizon=6), offspan.basis(3, 1)
+    >>> run = offspan.train(problem, offspan.Linear(np.zeros((3, 3))), x0s, optimizer=optax.sgd(10.0), iterations=100)
+    >>> diagnosis = diagnose(problem, run, x0s)
+    >>> diagnosis.what, diagnosis.time_step
+    ('state', 2)
+    """
+    x0s = as_states("diagnose", "x0s", x0s, problem.state_dim)
+    controller = run.controller
+
+    def closed_loop(x):
+        u = controller(x)
+        return problem.step(x, u), problem.stage_cost(x, u)
+
+    trajectories = jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s)
+    X, C = np.asarray(trajectories.states), np.asarray(trajectories.costs)
+    jacobians, cost_gradients = map(np.asarray, jax.vmap(jax.vmap(jax.jacobian(closed_loop)))(trajectories.states))
+    with np.errstate(all="ignore"):
+        products, costates = _forwards(jacobians), _backwards(jacobians, problem.cost_scale / len(X) * cost_gradients)
+        forwards = [~np.isfinite(X).all(axis=2), ~np.isfinite(C)]
+        for what, broken in zip(("state", "cost"), forwards, strict=True):
+            if broken.any():
+                time_step, x0 = min((int(np.argmax(row)), i) for i, row in enumerate(broken) if row.any())
+                break
+        else:
+            broken = ~np.isfinite(costates).all(axis=2)
+            norms = np.where(broken, np.inf, np.linalg.norm(costates, axis=2))
+            if broken.any():
+                what = "gradient"
+                time_step, x0 = max((int(np.flatnonzero(row)[-1]), i) for i, row in enumerate(broken) if row.any())
+            else:
+                what = "update" if run.status is Status.diverged else "nothing"
+                x0, time_step = map(int, np.unravel_index(np.argmax(norms), norms.shape))
+        return Diagnosis(
+            what,
+            run.iterations,
+            _explosion(run),
+            time_step,
+            x0,
+            np.linalg.norm(X[x0], axis=1),
+            np.array([_spectral_norm(product) for product in products[x0]]),
+            np.linalg.norm(costates[x0], axis=1),
+        )
+
+
+def _reach(norms: np.ndarray) -> str:
+    finite = norms[np.isfinite(norms)]
+    largest = f"reaches {finite.max():.3g}" if len(finite) else "is nowhere finite"
+    return largest if len(finite) in (0, len(norms)) else f"{largest} before it overflows"
+
+
+def _forwards(jacobians: np.ndarray) -> np.ndarray:
+    """∂x_h/∂x_0 for h = 0..H."""
+    products = np.empty_like(jacobians)
+    products[:, 0] = np.eye(jacobians.shape[-1])
+    for h in range(1, jacobians.shape[1]):
+        products[:, h] = jacobians[:, h - 1] @ products[:, h - 1]
+    return products
+
+
+def _backwards(jacobians: np.ndarray, cost_gradients: np.ndarray) -> np.ndarray:
+    """λ_h = ∂c(x_h)/∂x_h + F_hᵀ λ_{h+1}, from λ_{H+1} = 0; x_{H+1} is no part of the problem."""
+    costates = cost_gradients.copy()
+    for h in range(jacobians.shape[1] - 2, -1, -1):
+        costates[:, h] += np.einsum("sij,si->sj", jacobians[:, h], costates[:, h + 1])
+    return costates
+
+
+def _spectral_norm(M: np.ndarray) -> float:
+    return float(np.linalg.norm(M, 2)) if np.isfinite(M).all() else np.inf
+
+
+def _explosion(run: Run) -> int:
+    """The first recorded iteration whose cost is `EXPLOSION` times the least before it, or not finite."""
+    cost = np.where(np.isfinite(run.cost), run.cost, np.inf)
+    exploded = cost > EXPLOSION * np.minimum.accumulate(np.append(np.inf, cost[:-1])) if len(cost) else np.array([])
+    return int(run.recorded[np.argmax(exploded)]) if exploded.any() else run.iterations
