@@ -65,7 +65,7 @@ def adversarial_objective(
             return cost(eqx.tree_at(lambda problem: problem.target, problem, target), controller, x0[None])
 
         # Seen and unseen states in one rollout, which takes little more time than either.
-        own_target = jnp.broadcast_to(problem.target, x0s.shape)
+        own_target = jnp.broadcast_to(problem.target, x0s.shape)  # pyright: ignore[reportAttributeAccessIssue]
         costs = jax.vmap(towards)(jnp.concatenate([x0s, unseen]), jnp.concatenate([own_target, targets]))
         J, J_adversarial = costs[: len(x0s)].mean(), costs[len(x0s) :].mean()
         return J + factor * J_adversarial, J

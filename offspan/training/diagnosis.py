@@ -19,8 +19,8 @@ ADVICE = {
     "(offspan.Bounded), or begin with a shorter horizon",
     "cost": "look at what `stage_cost` does with large states; else lower the learning rate or clip the gradient "
     "(optax.chain(optax.clip_by_global_norm(1.0), …))",
-    "gradient": "if the Jacobians are large, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), shorten the horizon or use "
-    "float64; if they are not finite, look for a square root, a norm or a division at zero in `step`, `stage_cost` or the controller",
+    "gradient": "if the Jacobians are large, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), shorten the horizon or "
+    "use float64; if they are not finite, look for a square root, a norm or a division at zero in `step`, `stage_cost` or the controller",
     "update": "lower the learning rate, or clip the gradient before the optimiser sees it",
     "nothing": "nothing",
 }
@@ -82,20 +82,18 @@ def diagnose(problem: Problem, run: Run, x0s: Float[ArrayLike, "s n"]) -> Diagno
     jacobians, cost_gradients = map(np.asarray, jax.vmap(jax.vmap(jax.jacobian(closed_loop)))(trajectories.states))
     with np.errstate(all="ignore"):
         products, costates = _forwards(jacobians), _backwards(jacobians, problem.cost_scale / len(X) * cost_gradients)
-        forwards = [~np.isfinite(X).all(axis=2), ~np.isfinite(C)]
-        for what, broken in zip(("state", "cost"), forwards, strict=True):
-            if broken.any():
-                time_step, x0 = min((int(np.argmax(row)), i) for i, row in enumerate(broken) if row.any())
-                break
+        broken_states, broken_costs, broken_costates = ~np.isfinite(X).all(axis=2), ~np.isfinite(C), ~np.isfinite(costates).all(axis=2)
+        if broken_states.any():
+            what, (time_step, x0) = "state", _first(broken_states)
+        elif broken_costs.any():
+            what, (time_step, x0) = "cost", _first(broken_costs)
+        elif broken_costates.any():
+            steps_before, x0 = _first(broken_costates[:, ::-1])
+            what, time_step = "gradient", X.shape[1] - 1 - steps_before
         else:
-            broken = ~np.isfinite(costates).all(axis=2)
-            norms = np.where(broken, np.inf, np.linalg.norm(costates, axis=2))
-            if broken.any():
-                what = "gradient"
-                time_step, x0 = max((int(np.flatnonzero(row)[-1]), i) for i, row in enumerate(broken) if row.any())
-            else:
-                what = "update" if run.status is Status.diverged else "nothing"
-                x0, time_step = map(int, np.unravel_index(np.argmax(norms), norms.shape))
+            norms = np.linalg.norm(costates, axis=2)
+            what = "update" if run.status is Status.diverged else "nothing"
+            x0, time_step = map(int, np.unravel_index(np.argmax(norms), norms.shape))
         return Diagnosis(
             what,
             run.iterations,
@@ -106,6 +104,12 @@ def diagnose(problem: Problem, run: Run, x0s: Float[ArrayLike, "s n"]) -> Diagno
             np.array([_spectral_norm(product) for product in products[x0]]),
             np.linalg.norm(costates[x0], axis=1),
         )
+
+
+def _first(broken: np.ndarray) -> tuple[int, int]:
+    """(time step, seen state) of the first true entry in time, of an array (s, H+1)."""
+    time_step, x0 = np.argwhere(broken.T)[0]
+    return int(time_step), int(x0)
 
 
 def _reach(norms: np.ndarray) -> str:

@@ -1,7 +1,7 @@
 """Policy gradient for any problem and any controller: differentiate the cost through the rollout, let an optax optimiser step.
 
-A batch of runs is one program: each device advances its share of the runs side by side, and a run that has ended stands still until all have.
-One run is a batch of one.
+A batch of runs is one program: each device advances its share of the runs side by side, and a run that has ended stands still until all
+have. One run is a batch of one.
 """
 
 from collections.abc import Callable, Sequence
@@ -174,8 +174,8 @@ def _train(where, problem, controllers, x0s, *, optimizer, iterations, loss, sto
 
 
 def _shape(controller: Controller) -> tuple[Any, ...]:
-    weights, structure = eqx.partition(controller, eqx.is_inexact_array)
-    return jax.tree.structure(controller), tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(weights))
+    arrays = eqx.filter(controller, eqx.is_array)
+    return jax.tree.structure(controller), tuple((leaf.shape, str(leaf.dtype)) for leaf in jax.tree.leaves(arrays))
 
 
 def _beginning(start: LoopState, runs: int, iterations: int, record_every: int) -> BatchState:
@@ -230,7 +230,10 @@ def _advance(mesh, problem, structure, x0s, optimizer, loss, stop, state, count)
             updates, optimizer_state = optax.with_extra_args_support(optimizer).update(gradient, optimizer_state, weights, **extra)
             return J, eqx.apply_updates(weights, updates), optimizer_state
 
-        return advance(lambda *current: jax.vmap(update)(*current, x0s), stop, state, count)
+        def update_all(weights, optimizer_states):
+            return jax.vmap(update)(weights, optimizer_states, x0s)
+
+        return advance(update_all, stop, state, count)
 
     return _on_devices(mesh, advance_share)(shared, state, x0s, count)
 
