@@ -34,6 +34,7 @@ def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Presets, as `offspan list` shows them.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All presets.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer iterations, for a first look; says so on the figures.")] = False,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="This many seeds, 0, 1, …, in place of the preset's.")] = None,
     folder: Root = RUNS,
 ) -> None:
     """Runs experiments of the paper; prints their tables and draws their figures."""
@@ -43,6 +44,7 @@ def reproduce(
         raise ValueError("name the presets to reproduce (`offspan list` shows them), or say --all.")
     specs = [load_preset(name) for name in (preset_names() if every else names or [])]
     for spec in specs:
+        spec = spec if seeds is None else spec.with_seeds(seeds)
         _run_and_report(spec.as_quick() if quick else spec, folder)
 
 
@@ -74,10 +76,11 @@ def list_all(folder: Root = RUNS) -> None:
 @app.command()
 def show(
     run: Annotated[str, typer.Argument(metavar="RUN")],
-    csv: Annotated[bool, typer.Option("--csv", help="The table's numbers as CSV.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="The main table's numbers as CSV.")] = False,
+    table: Annotated[str, typer.Option("--table", help="Which table, where a run has several.")] = "table",
     folder: Root = RUNS,
 ) -> None:
-    """The table of a run."""
+    """A table of a run."""
     from offspan.checks import nearest
     from offspan.experiments.store import RunFolder, find_runs
     from offspan.report.kinds import report
@@ -87,10 +90,12 @@ def show(
     if not stored.spec_file.exists():
         raise ValueError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
     shown = report(stored.load_result())
+    if table not in shown.sheets:
+        raise ValueError(f"{run} has no table {table!r}{nearest(table, list(shown.sheets))}; there are {', '.join(shown.sheets)}.")
     if csv:
         print(shown.data.to_csv(index=False), end="")
     else:
-        console.print(terminal_table(shown.sheet))
+        console.print(terminal_table(shown.sheets[table]))
 
 
 @app.command()
@@ -182,9 +187,10 @@ def _run_and_report(spec, folder: Path) -> None:
         console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
         beside = None
     made = report(result, beside.load_result() if beside else None)
-    console.print(terminal_table(made.sheet))
-    tables = {"table.md": markdown_table(made.sheet), "table.tex": latex_table(made.sheet)}
-    written = RunFolder(folder / spec.name).save_report(made.figures, tables)
+    console.print(terminal_table(made.sheets["table"]))
+    tables = {f"{name}.md": markdown_table(sheet) for name, sheet in made.sheets.items()}
+    tables |= {f"{name}.tex": latex_table(sheet) for name, sheet in made.sheets.items()}
+    written = RunFolder(folder / spec.name).save_report(made.figures, tables, made.animations)
     console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 

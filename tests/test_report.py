@@ -191,9 +191,9 @@ def test_the_distance_of_many_starts_is_reported_beside_the_papers():
         attrs={"kind": "starts", "name": "mine", "quick": 1, **settings},
     )
     made = report(data)
-    assert made.sheet.rows[-1] == ["200", "2.7e-05", "2e-05", "1.3500"]
-    assert "0 of 7 starts diverged. The paper reports 2.7e-05" in made.sheet.note
-    assert "paper" not in report(data.assign_attrs(system="identity")).sheet.note
+    assert made.sheets["table"].rows[-1] == ["200", "2.7e-05", "2e-05", "1.3500"]
+    assert "0 of 7 starts diverged. The paper reports 2.7e-05" in made.sheets["table"].note
+    assert "paper" not in report(data.assign_attrs(system="identity")).sheets["table"].note
     figure, shown = made.figures["distances"]
     assert "QUICK LOOK" in figure.get_suptitle()
     assert "7 starts" in figure.get_suptitle()

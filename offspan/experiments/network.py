@@ -11,7 +11,7 @@ from offspan.baselines import adversarial_objective
 from offspan.controllers import MLP, Bounded
 from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
 from offspan.experiments.spec import NetworkSpec
-from offspan.problems import Problem
+from offspan.problems import Problem, Quadcopter
 from offspan.rollout import rollout
 from offspan.training import Batch, BatchState, NoImprovement, Status, diagnose, train_batch
 
@@ -164,4 +164,5 @@ def _settings(spec: NetworkSpec) -> dict[str, Any]:
     problem = spec.make_problem()
     objectives = {name: f"{getattr(spec, name).optimizer}, {getattr(spec, name).learning_rate:g}" for name in OBJECTIVES}
     time_step = problem.time_step  # pyright: ignore[reportAttributeAccessIssue]
-    return {"problem": spec.problem, "horizon": problem.horizon, "time_step": time_step, **objectives}
+    rotation = {"rotation": problem.rotation} if isinstance(problem, Quadcopter) else {}
+    return {"problem": spec.problem, "horizon": problem.horizon, "time_step": time_step, **rotation, **objectives}

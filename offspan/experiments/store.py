@@ -9,6 +9,7 @@ import json
 import platform
 import subprocess
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -127,8 +128,10 @@ class RunFolder:
                 f"{self.result_file} is cut short or no result file ({str(error).splitlines()[0]}); delete it and run the spec again."
             ) from error
 
-    def save_report(self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str]) -> list[Path]:
-        """Each figure as PNG and PDF, the data frame behind it as CSV, and tables as text; what was written, without the twins."""
+    def save_report(
+        self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str], animations: Mapping[str, list[Any]] | None = None
+    ) -> list[Path]:
+        """Figures as PNG and PDF, the data behind them as CSV, tables as text, animations as GIF; what was written, without the twins."""
         self.figures.mkdir(exist_ok=True)
         for name, (figure, data) in figures.items():
             write_whole(self.figures / f"{name}.png", lambda path, figure=figure: figure.savefig(path, dpi=200))
@@ -136,7 +139,12 @@ class RunFolder:
             write_whole(self.figures / f"{name}.csv", lambda path, data=data: data.to_csv(path, index=False))
         for name, text in tables.items():
             write_whole(self.figures / name, lambda path, text=text: path.write_text(text))
-        return [*(self.figures / f"{name}.png" for name in figures), *(self.figures / name for name in tables)]
+        moving = animations or {}
+        for name, (first, *others) in moving.items():
+            options = {"format": "GIF", "save_all": True, "append_images": others, "duration": [60] * len(others) + [1500], "loop": 0}
+            write_whole(self.figures / f"{name}.gif", lambda path, first=first, options=options: first.save(path, **options))
+        names = [*(f"{name}.png" for name in figures), *tables, *(f"{name}.gif" for name in moving)]
+        return [self.figures / name for name in names]
 
     def save_provenance(self, origin: dict[str, Any], seconds: float) -> None:
         content = json.dumps({**origin, "seconds": round(seconds, 1)}, indent=2) + "\n"

@@ -1,11 +1,14 @@
 """What is reported of a result, by the kind of its experiment."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
+from offspan.report import network, network_figures
 from offspan.report.figures import as_frame, figures
 from offspan.report.starts import distance_curves, distance_data, distance_sheet
 from offspan.report.summary import summary
@@ -13,11 +16,12 @@ from offspan.report.tables import Sheet, measure_sheet
 
 
 class Report(NamedTuple):
-    """Figures by name, each with the data behind it; the table, and its numbers."""
+    """Figures by name, each with the data behind it; tables by name, the main one first, and its numbers; animations by name, as images."""
 
     figures: dict[str, tuple[Figure, pd.DataFrame]]
-    sheet: Sheet
+    sheets: dict[str, Sheet]
     data: pd.DataFrame
+    animations: Mapping[str, list[Any]] = MappingProxyType({})
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None = None) -> Report:
@@ -26,12 +30,27 @@ def report(result: xr.Dataset, beside: xr.Dataset | None = None) -> Report:
 
 
 def _lqr(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
-    return Report(figures(result, beside), measure_sheet(result), as_frame(summary(result)))
+    return Report(figures(result, beside), {"table": measure_sheet(result)}, as_frame(summary(result)))
 
 
 def _starts(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     data = distance_data(result)
-    return Report({"distances": (distance_curves(result), data)}, distance_sheet(result), data)
+    return Report({"distances": (distance_curves(result), data)}, {"table": distance_sheet(result)}, data)
 
 
-KINDS = {"lqr": _lqr, "starts": _starts}
+def _network(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
+    trajectories = network.trajectory_data(result)
+    drawn = {
+        "states": (network_figures.states_figure(result), trajectories),
+        "through-time": (network_figures.time_figure(result), trajectories),
+        "curves": (network_figures.curves_figure(result), network.curve_data(result)),
+        "unseen": (network_figures.unseen_figure(result), network.unseen_data(result)),
+    }
+    data = network.seed_data(result)
+    if result.sizes["seed"] > 5:
+        drawn["distribution"] = network_figures.distribution_figure(result), data
+    sheets = {"table": network.network_sheet(result), "states": network.states_sheet(result)}
+    return Report(drawn, sheets, data, {"trajectories": network_figures.animation(result)})
+
+
+KINDS = {"lqr": _lqr, "starts": _starts, "network": _network}

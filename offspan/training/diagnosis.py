@@ -82,7 +82,9 @@ def diagnose(problem: Problem, run: Run, x0s: Float[ArrayLike, "s n"]) -> Diagno
     jacobians, cost_gradients = map(np.asarray, jax.vmap(jax.vmap(jax.jacobian(closed_loop)))(trajectories.states))
     with np.errstate(all="ignore"):
         products, costates = _forwards(jacobians), _backwards(jacobians, problem.cost_scale / len(X) * cost_gradients)
-        broken_states, broken_costs, broken_costates = ~np.isfinite(X).all(axis=2), ~np.isfinite(C), ~np.isfinite(costates).all(axis=2)
+        broken_states, broken_costs, broken_costates = (
+            np.logical_not(np.isfinite(values).all(axis=2)) for values in (X, C[:, :, None], costates)
+        )
         if broken_states.any():
             what, (time_step, x0) = "state", _first(broken_states)
         elif broken_costs.any():
@@ -91,7 +93,7 @@ def diagnose(problem: Problem, run: Run, x0s: Float[ArrayLike, "s n"]) -> Diagno
             steps_before, x0 = _first(broken_costates[:, ::-1])
             what, time_step = "gradient", X.shape[1] - 1 - steps_before
         else:
-            norms = np.linalg.norm(costates, axis=2)
+            norms = np.linalg.norm(costates.astype(float), axis=2)
             what = "update" if run.status is Status.diverged else "nothing"
             x0, time_step = map(int, np.unravel_index(np.argmax(norms), norms.shape))
         return Diagnosis(
@@ -100,9 +102,9 @@ def diagnose(problem: Problem, run: Run, x0s: Float[ArrayLike, "s n"]) -> Diagno
             _explosion(run),
             time_step,
             x0,
-            np.linalg.norm(X[x0], axis=1),
+            np.linalg.norm(X[x0].astype(float), axis=1),
             np.array([_spectral_norm(product) for product in products[x0]]),
-            np.linalg.norm(costates[x0], axis=1),
+            np.linalg.norm(costates[x0].astype(float), axis=1),
         )
 
 
@@ -136,7 +138,7 @@ def _backwards(jacobians: np.ndarray, cost_gradients: np.ndarray) -> np.ndarray:
 
 
 def _spectral_norm(M: np.ndarray) -> float:
-    return float(np.linalg.norm(M, 2)) if np.isfinite(M).all() else np.inf
+    return float(np.linalg.norm(M.astype(float), 2)) if np.isfinite(M).all() else np.inf
 
 
 def _explosion(run: Run) -> int:

@@ -1,0 +1,136 @@
+"""The report of a network experiment: how well do controllers do from states that they were not trained on? Numbers and tables."""
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from offspan.report.summary import DIVERGED, quartiles
+from offspan.report.tables import Sheet
+
+OBJECTIVES = {"policy_gradient": "policy gradient", "non_extrapolating": "non-extrapolating", "minimal_cost": "trained on unseen"}
+PAPER = {"pendulum": 0.003, "quadcopter-below": 0.032}  # the medians of five seeds that [R24, fig:pend_and_quad_experiments_main] prints
+NAMES = {
+    "pendulum": ["θ", "dθ/dt"],
+    "quadcopter": ["x", "y", "z", "φ", "θ", "ψ", "dx/dt", "dy/dt", "dz/dt", "dφ/dt", "dθ/dt", "dψ/dt"],
+}
+
+
+def preset(result: xr.Dataset) -> str:
+    """Whose settings a result has: a quick look or another number of seeds is of the same preset."""
+    name = result.attrs["name"].removesuffix("-quick")
+    return name.removesuffix(f"-{result.sizes['seed']}-seeds")
+
+
+def seed_data(result: xr.Dataset) -> pd.DataFrame:
+    """A row for each run."""
+    rows = []
+    for objective in OBJECTIVES:
+        of = lambda name, objective=objective: result[f"{objective}_{name}"]  # noqa: E731
+        seeds = result.seed if objective == "policy_gradient" else result.baseline_seed
+        measures = result.normalized_cost.values if objective == "policy_gradient" else np.full(len(seeds), np.nan)
+        words = np.array(of("status").attrs["flag_meanings"].split())
+        columns = {
+            "objective": objective,
+            "seed": seeds.values,
+            "status": words[of("status").values],
+            "iterations": of("iterations").values,
+            "seen_cost": of("seen_cost").mean("seen").values,
+            "unseen_cost": of("unseen_cost").mean("unseen").values,
+            "normalized_cost": measures,
+        }
+        rows.append(pd.DataFrame(columns))
+    return pd.concat(rows, ignore_index=True)
+
+
+def curve_data(result: xr.Dataset) -> pd.DataFrame:
+    """J over the states that were trained on, against iterations."""
+    return _long(result, "curve").dropna()
+
+
+def unseen_data(result: xr.Dataset) -> pd.DataFrame:
+    """J from each unseen state, for each run."""
+    return _long(result, "unseen_cost")
+
+
+def _long(result: xr.Dataset, name: str) -> pd.DataFrame:
+    """One of the variables that every objective has, a row for each number."""
+    frames = []
+    for objective in OBJECTIVES:
+        frame = result[f"{objective}_{name}"].rename("cost").to_dataframe().reset_index()
+        frames.append(frame.rename(columns={"baseline_seed": "seed"}).assign(objective=objective))
+    return pd.concat(frames, ignore_index=True)
+
+
+def trajectory_data(result: xr.Dataset) -> pd.DataFrame:
+    """The trajectories that are shown, a row for each state and time."""
+    names = NAMES[result.attrs["problem"]]
+    rows = []
+    for objective in ("policy_gradient", "non_extrapolating"):
+        for group in ("seen", "unseen"):
+            states = result[f"{objective}_{group}_trajectory"].values
+            place, time = np.indices(states.shape[:2]).reshape(2, -1)
+            frame = pd.DataFrame(states.reshape(-1, states.shape[2]), columns=names)
+            rows.append(frame.assign(objective=objective, group=group, place=place, time=time))
+    return pd.concat(rows, ignore_index=True)
+
+
+def least_seed(result: xr.Dataset) -> int:
+    """The seed whose run, trained on the unseen states, has the lowest cost there."""
+    costs = result.minimal_cost_unseen_cost.mean("unseen").where(result.minimal_cost_status != DIVERGED, np.inf)
+    return int(result.baseline_seed[int(np.argmin(costs.values))])
+
+
+def measure_text(result: xr.Dataset) -> str:
+    """Median and quartiles of the normalised cost measure."""
+    low, median, high = quartiles(result.normalized_cost).values
+    return f"{median:.3g}" if result.sizes["seed"] == 1 else f"{median:.3g} ({low:.2g}–{high:.2g})"
+
+
+def network_sheet(result: xr.Dataset) -> Sheet:
+    rows = []
+    shown = {
+        "policy_gradient": int(result.shown_seed),
+        "non_extrapolating": int(result.shown_baseline_seed),
+        "minimal_cost": least_seed(result),
+    }
+    for objective, label in OBJECTIVES.items():
+        status = result[f"{objective}_status"]
+        one = result.sel({status.dims[0]: shown[objective]})
+        costs = [f"{float(one[f'{objective}_{group}_cost'].mean()):.3g}" for group in ("seen", "unseen")]
+        measure = measure_text(result) if objective == "policy_gradient" else ("1" if objective == "non_extrapolating" else "0")
+        rows.append([label, f"{int((status == DIVERGED).sum())}/{status.size}", str(shown[objective]), *costs, measure])
+    return Sheet(
+        f"{result.attrs['name']}: normalised cost measure, median (quartiles)",
+        ["controller", "diverged", "seed", "J(S)", "J(U)", "measure"],
+        rows,
+        _note(result),
+    )
+
+
+def _note(result: xr.Dataset) -> str:
+    parts = [
+        "1 = no extrapolation, 0 = perfect; a run that diverged counts as the worst.",
+        "Costs are of the seed named: of median measure, of lowest J(S), of lowest J(U).",
+    ]
+    if preset(result) in PAPER:
+        parts.append(f"The paper prints {PAPER[preset(result)]:g} for its median of five seeds.")
+    if result.attrs["quick"]:
+        parts.append(f"A QUICK LOOK: {result.attrs['iterations']:,} iterations are too few to compare.")
+    if diagnoses := result.attrs["diagnoses"].splitlines():
+        first = [line for line in diagnoses if line.startswith(tuple(OBJECTIVES))]
+        parts.append(f"{first[0]} {diagnoses[-1]}" + (f" So did {len(first) - 1} more." if len(first) > 1 else ""))
+    return " ".join(parts)
+
+
+def states_sheet(result: xr.Dataset) -> Sheet:
+    """Target, initial and final states of the two runs that are shown, as in [R24, table:pend_experiments_states] and its like."""
+    numbers = lambda state: [f"{value + 0.0:.2f}".replace("-0.00", "0.00") for value in state]  # noqa: E731
+    rows = [["target", "", *numbers(result.target.values)]]
+    labels = {"policy_gradient": "final, policy gradient", "non_extrapolating": "final, non-extrapolating"}
+    for group in ("seen", "unseen"):
+        rows += [[group, "initial", *numbers(state)] for state in result[f"{group}_state"].values]
+        for objective, label in labels.items():
+            rows += [[group, label, *numbers(state)] for state in result[f"{objective}_{group}_trajectory"].values[:, -1]]
+    title = f"{result.attrs['name']}: states, policy gradient with seed {int(result.shown_seed)}"
+    note = f"Final states are those at time step {result.attrs['horizon']}."
+    return Sheet(title, ["states", "", *NAMES[result.attrs["problem"]]], rows, note)
