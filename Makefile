@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 
 reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr
+	@$(BIN)/offspan reproduce pendulum --quick
 
 test: $(VENV)/.dev
 	@$(BIN)/pytest -q -n auto

@@ -219,7 +219,7 @@ MISTAKES = {
         lambda: offspan.train(
             LQR2, offspan.Linear(ZERO), E1, optimizer=optax.sgd(0.1), iterations=1, loss=lambda problem, controller, x0s: x0s
         ),
-        "train: `loss` must return one number, but returned ShapeDtypeStruct(shape=(1, 2)",
+        "train: `loss` must return one number, or a pair of that and J(π; S), but returned ShapeDtypeStruct(shape=(1, 2)",
     ),
     "bounds that are no pair": (
         lambda: offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3, control_bounds=5.0),  # pyright: ignore
@@ -303,6 +303,35 @@ MISTAKES = {
     "verification in one dimension": (
         lambda: list(verify((), Settings(dim=1))),
         "verify: `dim` is 1, but must be a whole number of at least 2.",
+    ),
+    "controllers of several shapes": (
+        lambda: offspan.train_batch(
+            LQR2, [offspan.Linear(EYE), offspan.Linear(np.ones((2, 3)))], E1, optimizer=optax.sgd(0.1), iterations=1
+        ),
+        "train_batch: `controllers` must be a list of controllers of one kind and shape",
+    ),
+    "no controllers": (
+        lambda: offspan.train_batch(LQR2, [], E1, optimizer=optax.sgd(0.1), iterations=1),
+        "train_batch: `controllers` must be a list",
+    ),
+    "records that do not fit a chunk": (
+        lambda: offspan.train_batch(LQR2, [offspan.Linear(EYE)], E1, optimizer=optax.sgd(0.1), iterations=1, record_every=300),
+        "train_batch: `record_every` is 300, but must divide 1000",
+    ),
+    "seen states for another number of runs": (
+        lambda: offspan.train_batch(LQR2, [offspan.Linear(EYE)], np.ones((2, 1, 2)), optimizer=optax.sgd(0.1), iterations=1),
+        "train_batch: `x0s` has shape (2, 1, 2), but needs one set of states (s, 2) for each run.",
+    ),
+    "a state of another batch": (
+        lambda: offspan.train_batch(
+            LQR2,
+            [offspan.Linear(EYE)],
+            E1,
+            optimizer=optax.sgd(0.1),
+            iterations=1,
+            resume=offspan.BatchState(np.zeros((1, 1)), np.zeros(1), np.zeros(1), np.zeros(1), 0, [np.zeros(3)]),
+        ),
+        "train_batch: `resume` belongs to another batch",
     ),
     "a controller with nothing to train": (
         lambda: offspan.train(LQR2, jnp.sin, E1, optimizer=optax.sgd(0.1), iterations=1),

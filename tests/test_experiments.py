@@ -45,7 +45,8 @@ def spec(tmp_path):
 
 def test_presets_have_the_papers_settings():
     """[R24, app:experiments:details:lqr]; seeds, learning rates and iterations as the paper gives them."""
-    assert preset_names() == ["lqr", "lqr-horizon-sweep", "lqr-large", "lqr-long-horizon", "lqr-random-abq", "shift-regularized"]
+    lqr = ["lqr", "lqr-horizon-sweep", "lqr-large", "lqr-long-horizon", "lqr-random-abq"]
+    assert preset_names() == [*lqr, "pendulum", "quadcopter-below", "quadcopter-distance", "quadcopter-further", "shift-regularized"]
     expected = {
         "lqr": (["identity", "shift", "gaussian"], [5], [5], [1, 2, 3, 4], 20, [1e-3], 100_000),
         "lqr-long-horizon": (["identity", "shift", "gaussian"], [5], [8], [1, 2, 3, 4], 20, [1e-3], 100_000),

@@ -103,6 +103,43 @@ def test_jit_vmap_and_grad_give_the_plain_numbers():
     np.testing.assert_allclose(by_problem.A[1, 2], difference / (2 * step), rtol=1e-6)
 
 
+def written_out_cost(problem, controller, x0s):
+    """J(π; X) with the time loop written out: nothing here knows of costates."""
+    total = 0.0
+    for x in x0s:
+        for _ in range(problem.horizon + 1):
+            u = controller(x)
+            total += problem.stage_cost(x, u)
+            x = problem.step(x, u)
+    return problem.cost_scale * total / len(x0s)
+
+
+def test_the_gradient_through_costates_is_that_of_the_loop():
+    """By weights, initial states, the problem's own arrays and numbers that functions close over; forwards, backwards and twice."""
+    problem = offspan.Pendulum(horizon=5, target=(3.0, 0.1))
+    network = offspan.MLP.init(jax.random.key(0), 2, 1, width=4, depth=2)
+    x0s = jnp.array([[2.5, 0.3], [3.5, -0.2], [1.0, 0.0]])
+
+    def of(J):
+        def value(scale, x0s, problem, network):
+            return J(problem, lambda x: scale * network(x), x0s)
+
+        return value, (jnp.asarray(1.3), x0s, problem, network)
+
+    (ours, arguments), (theirs, _) = of(offspan.cost), of(written_out_cost)
+    every = tuple(range(4))
+    for a, b in zip(jax.tree.leaves(jax.grad(ours, every)(*arguments)), jax.tree.leaves(jax.grad(theirs, every)(*arguments)), strict=True):
+        assert np.linalg.norm(b) > 1e-3
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-13)
+    directions = jax.tree.map(lambda leaf: jnp.cos(jnp.arange(leaf.size, dtype=float)).reshape(leaf.shape), arguments)
+    for a, b in zip(jax.jvp(ours, arguments, directions), jax.jvp(theirs, arguments, directions), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+    twice = [jax.jvp(jax.grad(J, every), arguments, directions)[1] for J in (ours, theirs)]
+    for a, b in zip(*map(jax.tree.leaves, twice), strict=True):
+        assert np.linalg.norm(b) > 1e-3
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
 def test_float32_in_float32_out_and_mixed_precision_is_float64():
     problem = offspan.LQR(np.eye(2, dtype=np.float32), horizon=3)
     x0s = np.eye(2, dtype=np.float32)

@@ -1,10 +1,11 @@
 """The pendulum that a torque swings up  [R24, app:experiments:details:nn:pend]."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
 
 from offspan.checks import Bounds, as_count, as_floats, as_rate
 from offspan.problems.base import Problem
@@ -39,8 +40,8 @@ class Pendulum(Problem):
         gravity: float = 10.0,
         time_step: float = 0.05,
         horizon: int = 100,
-        target: ArrayLike = (np.pi, 0.0),
-        weights: ArrayLike = (1.0, 1.0),
+        target: Any = (np.pi, 0.0),
+        weights: Any = (1.0, 1.0),
         cost_scale: float | None = None,
     ):
         self.mass, self.length = as_rate("Pendulum", "mass", mass), as_rate("Pendulum", "length", length)

@@ -1,10 +1,11 @@
 """The quadcopter with four motors  [R24, app:experiments:details:nn:quad]."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from numpy.typing import ArrayLike
 
 from offspan.checks import Bounds, as_count, as_floats, as_rate, nearest
 from offspan.problems.base import Problem
@@ -77,8 +78,8 @@ class Quadcopter(Problem):
         torque_coefficient: float = 7.94e-12,
         time_step: float = 0.02,
         horizon: int = 50,
-        target: ArrayLike = (0.0, 0.0, 1.0, *(0.0,) * 9),
-        weights: ArrayLike = ((1.0,) * 3 + (0.1,) * 9),
+        target: Any = (0.0, 0.0, 1.0, *(0.0,) * 9),
+        weights: Any = ((1.0,) * 3 + (0.1,) * 9),
         rotation: str = "paper",
         cost_scale: float | None = None,
     ):

@@ -5,7 +5,7 @@ import pandas as pd
 import xarray as xr
 
 from offspan.report.summary import DIVERGED, quartiles
-from offspan.report.tables import Sheet
+from offspan.report.tables import Sheet, number
 
 OBJECTIVES = {"policy_gradient": "policy gradient", "non_extrapolating": "non-extrapolating", "minimal_cost": "trained on unseen"}
 PAPER = {"pendulum": 0.003, "quadcopter-below": 0.032}  # the medians of five seeds that [R24, fig:pend_and_quad_experiments_main] prints
@@ -82,8 +82,10 @@ def least_seed(result: xr.Dataset) -> int:
 
 def measure_text(result: xr.Dataset) -> str:
     """Median and quartiles of the normalised cost measure."""
-    low, median, high = quartiles(result.normalized_cost).values
-    return f"{median:.3g}" if result.sizes["seed"] == 1 else f"{median:.3g} ({low:.2g}–{high:.2g})"
+    low, median, high = (
+        number(value, form) for value, form in zip(quartiles(result.normalized_cost).values, (".2g", ".3g", ".2g"), strict=True)
+    )
+    return median if low == high else f"{median} ({low}–{high})"
 
 
 def network_sheet(result: xr.Dataset) -> Sheet:

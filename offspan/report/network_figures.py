@@ -69,7 +69,7 @@ def animation(result: xr.Dataset) -> list[Any]:
     seconds = figure.text(0.5, 0.95, "", ha="center", fontsize=9)
     horizon = int(result.attrs["horizon"])
     images = []
-    for time in np.unique(np.linspace(0, horizon, FRAMES).round().astype(int)):
+    for time in np.unique(np.linspace(0, horizon, FRAMES).round().astype(int)).tolist():
         drawn = [artist for ax, objective in zip(axes, SHOWN, strict=True) for artist in _draw(ax, result, objective, time)]
         seconds.set_text(f"{time * result.attrs['time_step']:.2f} s")
         canvas.draw()
@@ -155,7 +155,7 @@ def distribution_figure(result: xr.Dataset) -> Figure:
         ax.text(
             said,
             1.02,
-            f"the paper: {said:g}  ({share:.0%} of seeds are below)",
+            f"the paper: {said:g}  ({share:.0%} of seeds are at or below)",
             ha="center",
             fontsize=8,
             transform=ax.get_xaxis_transform(),

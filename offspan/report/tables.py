@@ -76,7 +76,7 @@ def _columns(rows: list[Row]):
         if len({getattr(row, name) for row in rows}) > 1
     ]
     seen = [("seen", lambda row: str(row.seen))] if len({row.seen for row in rows}) > 1 or not swept else []
-    value = (lambda values: _number(values.median, ".3f")) if swept else _with_quartiles
+    value = (lambda values: number(values.median, ".3f")) if swept else _with_quartiles
     diverged = [("diverged", lambda row: f"{row.diverged}/{row.runs}")] if any(row.diverged for row in rows) else []
     expected = [("theory", _expected)] if any(row.system in EXPECTED for row in rows) else []
     return [
@@ -86,7 +86,7 @@ def _columns(rows: list[Row]):
         ("optimality", lambda row: value(row.normalized_optimality)),
         ("cost", lambda row: value(row.normalized_cost)),
         *expected,
-        ("J(S) − J*", lambda row: _number(row.excess_training_cost.median, ".1e")),
+        ("J(S) − J*", lambda row: number(row.excess_training_cost.median, ".1e")),
         *diverged,
     ]
 
@@ -97,11 +97,11 @@ def _expected(row: Row) -> str:
 
 def _with_quartiles(values: Quartiles) -> str:
     low, median, high = values
-    whole = _number(median, ".3f")
-    return whole if low == high or math.isnan(median) else f"{whole} ({_number(low, '.2f')}–{_number(high, '.2f')})"
+    whole = number(median, ".3f")
+    return whole if low == high or math.isnan(median) else f"{whole} ({number(low, '.2f')}–{number(high, '.2f')})"
 
 
-def _number(value: float, form: str) -> str:
+def number(value: float, form: str) -> str:
     if math.isnan(value):
         return "–"
     return "∞" if math.isinf(value) else format(value, form)

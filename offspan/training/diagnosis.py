@@ -1,10 +1,9 @@
 """Why a run diverged: which iteration, which time step, how the step Jacobians multiply along the trajectory, and what to try."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import ArrayLike, Float
 
 from offspan.checks import as_states
 from offspan.problems.base import Problem
@@ -58,7 +57,7 @@ class Diagnosis(NamedTuple):
         return f"{head}\nAlong that trajectory {growth}." + ("" if self.what == "nothing" else f"\nTry: {self.advice}.")
 
 
-def diagnose(problem: Problem, run: Run, x0s: Float[ArrayLike, "s n"]) -> Diagnosis:
+def diagnose(problem: Problem, run: Run, x0s: Any) -> Diagnosis:
     """Rolls out the last finite controller of `run` once more, and looks for the first number that is not finite.
 
     A state or cost is looked for forwards in time, a costate λ_h = ∂J/∂x_h backwards, in the order in which they are computed.

@@ -95,7 +95,7 @@ def train(
 def train_batch(
     problem: Problem,
     controllers: Sequence[Controller],
-    x0s: Float[ArrayLike, "*r s n"],
+    x0s: Any,
     *,
     optimizer: optax.GradientTransformation,
     iterations: int,

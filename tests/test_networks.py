@@ -1,0 +1,374 @@
+"""Batches of runs, the diagnosis of divergence, and network experiments from their spec to their pictures."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import offspan
+from offspan.experiments.network import OBJECTIVES, first_controller, make
+from offspan.experiments.run import run
+from offspan.experiments.spec import NetworkSpec, load_preset, load_spec
+from offspan.experiments.store import RunFolder
+from offspan.report.kinds import report
+from offspan.report.tables import latex_table, markdown_table
+
+PENDULUM = offspan.Pendulum(horizon=4)
+X0S = np.array([[2.6, 0.0], [3.6, 0.1]])
+
+
+def networks(count: int, width: int = 4) -> list[offspan.MLP]:
+    return [offspan.MLP.init(key, 2, 1, width=width, depth=2) for key in jax.random.split(jax.random.key(0), count)]
+
+
+def assert_same_bits(first, second) -> None:
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_batch_is_its_runs():
+    """Each controller, cost and status as if trained alone; also with seen states of its own, and where the devices' shares are uneven."""
+    starts = networks(3)
+    own = np.stack([X0S, X0S + 0.1, X0S - 0.2])
+    settings = {"optimizer": optax.adam(1e-2), "iterations": 1_250, "stop": offspan.NoImprovement(every=50, patience=3, gain=1e-3)}
+    for x0s, each in ((X0S, [X0S] * 3), (own, own)):
+        batch = offspan.train_batch(PENDULUM, starts, x0s, record_every=50, **settings)
+        for r, start in enumerate(starts):
+            alone, of_batch = offspan.train(PENDULUM, start, each[r], **settings), batch.run(r)
+            assert (of_batch.status, of_batch.iterations) == (alone.status, alone.iterations)
+            np.testing.assert_allclose(of_batch.cost, alone.cost[::50], rtol=1e-9)
+            np.testing.assert_array_equal(of_batch.recorded, alone.recorded[::50])
+            for a, b in zip(jax.tree.leaves(of_batch.controller), jax.tree.leaves(alone.controller), strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
+    assert len(set(batch.iterations)) > 1, "the runs should end at different iterations"
+    assert np.isnan(batch.cost[np.argmin(batch.iterations), -1])
+
+
+def rate_of_ones_own() -> optax.GradientTransformation:
+    """Gradient descent with the learning rate 0.01, and with 1e200 for a run whose first bias begins at 0.25."""
+
+    def update(gradient, rate, weights=None):
+        return jax.tree.map(lambda g: -rate * g, gradient), rate
+
+    return optax.GradientTransformation(lambda weights: jnp.where(weights.layers[0][1][0] == 0.25, 1e200, 0.01), update)
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_diverging_run_changes_no_bit_of_the_others(place):
+    settings = {"optimizer": rate_of_ones_own(), "iterations": 1_500, "stop": offspan.NoImprovement(every=100, patience=2, gain=1e-6)}
+    starts = networks(4)
+    (W, b), *rest = starts[place].layers
+    wild = [*starts]
+    wild[place] = offspan.MLP([(W, b.at[0].set(0.25)), *rest])
+    harmless, spoilt = (offspan.train_batch(PENDULUM, each, X0S, **settings) for each in (starts, wild))
+    assert spoilt.status[place] == "diverged"
+    assert harmless.status[place] != "diverged"
+    assert spoilt.iterations[place] < 5
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(spoilt.controllers[place]))
+    others = [r for r in range(4) if r != place]
+    for r in others:
+        assert_same_bits(harmless.controllers[r], spoilt.controllers[r])
+    np.testing.assert_array_equal(harmless.cost[others], spoilt.cost[others])
+    np.testing.assert_array_equal(harmless.iterations[others], spoilt.iterations[others])
+
+
+def test_a_batch_is_taken_up_to_the_same_bits():
+    settings = {"optimizer": optax.adam(1e-2), "iterations": 3_300, "stop": offspan.NoImprovement(every=100, patience=9, gain=1e-3)}
+    states = []
+    whole = offspan.train_batch(PENDULUM, networks(3), X0S, on_chunk=states.append, **settings)
+    assert [state.done for state in states] == [1_000, 2_000, 3_300], "the batch should end early, in its third chunk"
+    assert len(set(whole.iterations)) > 1
+    for state in states:
+        again = offspan.train_batch(PENDULUM, networks(3), X0S, resume=state, **settings)
+        assert_same_bits(again.controllers, whole.controllers)
+        np.testing.assert_array_equal(again.cost, whole.cost)
+        np.testing.assert_array_equal(again.status, whole.status)
+
+
+def test_a_batch_that_has_ended_takes_no_more_time():
+    heard = []
+    offspan.train_batch(
+        PENDULUM, networks(2), X0S, optimizer=optax.sgd(1e-3), iterations=50_000, stop=offspan.CostBelow(1e6), on_chunk=heard.append
+    )
+    assert [state.done for state in heard] == [50_000]
+    assert heard[0].status.tolist() == ["converged", "converged"]
+
+
+def squares(x, u):
+    return jnp.stack([x[0] ** 2, u[0]])
+
+
+def at_zero(x, u):
+    """x falls by one each time; the root has no derivative where it arrives at zero."""
+    return jnp.stack([x[0] - 1.0 + u[0], jnp.sqrt(jnp.abs(x[0]))])
+
+
+@pytest.mark.parametrize(
+    ("step", "x0", "what", "time_step"),
+    [
+        (squares, 1e10, "state", 5),  # 1e10, 1e20, …, 1e160, and 1e320 is too large
+        (squares, 1e5, "cost", 5),  # 1e160 is a state, its square in the cost is not; the states end at h = 5
+        (at_zero, 3.0, "gradient", 3),
+    ],
+)
+def test_the_diagnosis_names_the_right_step(step, x0, what, time_step):
+    problem = offspan.FunctionProblem(step, lambda x, u: jnp.sum(x**2), state_dim=2, control_dim=1, horizon=5)
+    x0s = np.array([[1.0 if step is squares else 0.5, 0.0], [x0, 0.0]])
+    run = offspan.train(problem, offspan.Linear([[0.0, 0.0]]), x0s, optimizer=optax.sgd(1e-3), iterations=10)
+    assert (run.status, run.iterations) == ("diverged", 0)
+    diagnosis = offspan.diagnose(problem, run, x0s)
+    assert (diagnosis.what, diagnosis.iteration, diagnosis.time_step, diagnosis.x0) == (what, 0, time_step, 1)
+    assert f"the {what} was not finite, at time step {time_step} from seen state 1." in str(diagnosis)
+    assert diagnosis.advice in str(diagnosis)
+
+
+def test_the_diagnosis_multiplies_the_step_jacobians():
+    """On a linear problem ∂x_h/∂x_0 = M^h, and ∂J/∂x_h is the sum over later costs; a run that did not diverge says so."""
+    problem = offspan.gaussian(jax.random.key(1), 3, horizon=4)
+    x0s = offspan.basis(3, 2)
+    run = offspan.train(problem, offspan.Linear(np.zeros((3, 3))), x0s, optimizer=optax.sgd(1e-3), iterations=3)
+    diagnosis = offspan.diagnose(problem, run, x0s)
+    M = np.asarray(problem.A + run.controller.K)
+    powers = [np.linalg.matrix_power(M, h) for h in range(5)]
+    np.testing.assert_allclose(diagnosis.jacobian_norms, [np.linalg.norm(power, 2) for power in powers], rtol=1e-12)
+    x = [power @ np.asarray(x0s[diagnosis.x0]) for power in powers]
+    costates = [sum(powers[k - h].T @ x[k] for k in range(h, 5)) for h in range(5)]  # 2/|S| = 1
+    np.testing.assert_allclose(diagnosis.costate_norms, np.linalg.norm(costates, axis=1), rtol=1e-12)
+    assert diagnosis.what == "nothing"
+    assert str(diagnosis).startswith("Nothing diverged: after 3 iterations")
+
+
+def test_the_diagnosis_finds_where_the_cost_exploded():
+    problem, x0s = offspan.gaussian(jax.random.key(0), 3, horizon=6), offspan.basis(3, 1)
+    run = offspan.train(problem, offspan.Linear(np.zeros((3, 3))), x0s, optimizer=optax.sgd(2.0), iterations=100)
+    diagnosis = offspan.diagnose(problem, run, x0s)
+    expected = next(i for i in range(1, len(run.cost)) if not run.cost[i] <= 100 * run.cost[:i].min())
+    assert diagnosis.explosion == expected < diagnosis.iteration == run.iterations
+    assert f"(the cost exploded from iteration {expected} on)" in str(diagnosis)
+
+
+def test_an_optimisers_overflow_is_a_diagnosis_of_its_own():
+    """A gradient whose square overflows ends Adam, though states, costs and gradient are finite."""
+    problem = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: 1e200 * x @ x, state_dim=1, control_dim=1, horizon=2)
+    run = offspan.train(problem, offspan.Linear([[1.0]]), np.ones((1, 1)), optimizer=optax.adam(1e-3), iterations=5)
+    assert run.status == "diverged"
+    assert offspan.diagnose(problem, run, np.ones((1, 1))).what == "update"
+
+
+def test_network_presets_have_the_papers_settings():
+    """[R24, app:experiments:details:nn], table:pend_experiments_states and its like."""
+    expected = {
+        "pendulum": (2, 5, "gradient-descent", 5e-4),
+        "quadcopter-below": (7, 5, "adam", 3e-4),
+        "quadcopter-further": (7, 10, "adam", 3e-4),
+        "quadcopter-distance": (5, 5, "adam", 3e-4),
+    }
+    for name, (seen, unseen, optimizer, rate) in expected.items():
+        spec = load_preset(name)
+        assert isinstance(spec, NetworkSpec)
+        problem, S, U, targets = make(spec)
+        assert (S.shape, U.shape) == ((seen, problem.state_dim), (unseen, problem.state_dim))
+        for objective in ("policy_gradient", "minimal_cost"):
+            assert (getattr(spec, objective).optimizer, getattr(spec, objective).learning_rate) == (optimizer, rate)
+        adversary = spec.non_extrapolating
+        assert (adversary.optimizer, adversary.learning_rate, adversary.coefficient) == ("adam", 3e-4, 0.1)
+        assert (spec.iterations, spec.precision, len(spec.seeds), spec.baseline_seeds) == (75_000, "float32", 5, [0, 1, 2, 3, 4])
+        assert (spec.look_every, spec.patience, spec.gain, spec.width, spec.depth) == (100, 50, 1e-5, 50, 4)
+        assert not targets[:, 2:].any()
+        assert spec.as_quick().iterations <= 5_000
+        angle = U[:, 0] if name == "pendulum" else None
+        np.testing.assert_allclose(targets[:, 0], 0.0 if angle is None else np.where(angle <= np.pi, 0, 2 * np.pi), rtol=1e-6)
+        assert spec.with_seeds(7).seeds == list(range(7))
+        assert spec.with_seeds(7).name == f"{name}-7-seeds"
+    controller = first_controller(load_preset("quadcopter-below"), offspan.Quadcopter(), 0)
+    assert [W.shape for W, _ in controller.net.layers] == [(50, 12), (50, 50), (50, 50), (4, 50)]
+
+
+SPEC = """
+kind = "network"
+problem = "pendulum"
+settings = { horizon = 12 }
+seeds = [0, 1, 2]
+baseline_seeds = [0, 1]
+iterations = 1500
+precision = "float32"
+width = 6
+depth = 2
+seen_states = [[2.6], [3.6]]
+unseen_states = [[1.57, 0.0], [4.71, 0.5]]
+policy_gradient = { optimizer = "gradient-descent", learning_rate = 1e-3 }
+minimal_cost = { optimizer = "adam", learning_rate = 1e-2 }
+non_extrapolating = { optimizer = "adam", learning_rate = 1e-2, targets = [[0.0], [6.283]] }
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("network")
+    (folder / "small.toml").write_text(SPEC)
+    spec = load_spec(folder / "small.toml")
+    return spec, run(spec, folder, lambda share: None)
+
+
+def loop_costs(layers, x0s, targets) -> np.ndarray:
+    """J(π; x) of a pendulum and a network with H = 12, for each state towards its target, in plain NumPy."""
+    costs = []
+    for (angle, velocity), target in zip(x0s, targets, strict=True):
+        total = 0.0
+        for _ in range(13):
+            total += (angle - target) ** 2 + velocity**2
+            x = np.array([angle, velocity])
+            for i, (W, b) in enumerate(layers):
+                x = W @ x + b
+                x = np.maximum(x, 0) if i < len(layers) - 1 else x
+            angle, velocity = angle + 0.05 * velocity, velocity + 0.05 * (x[0] - 10 * np.sin(angle))
+        costs.append(total / 12)
+    return np.array(costs)
+
+
+def test_a_network_result_holds_what_its_controllers_do(small):
+    """Costs by a plain NumPy loop over the stored weights; the measure by its definition; the runs shown by the paper's choice."""
+    _, result = small
+    seen, unseen = (np.array(states, np.float32).astype(float) for states in ([[2.6, 0.0], [3.6, 0.0]], [[1.57, 0.0], [4.71, 0.5]]))
+    unseen_costs = {}
+    for objective, count in zip(OBJECTIVES, (3, 2, 2), strict=True):
+        for r in range(count):
+            layers = [(result[f"{objective}_W{i}"].values[r].astype(float), result[f"{objective}_b{i}"].values[r]) for i in range(2)]
+            costs = [loop_costs(layers, x0s, np.full(2, np.pi)) for x0s in (seen, unseen)]
+            np.testing.assert_allclose(result[f"{objective}_seen_cost"][r], costs[0], rtol=1e-4)
+            np.testing.assert_allclose(result[f"{objective}_unseen_cost"][r], costs[1], rtol=1e-4)
+            unseen_costs[objective, r] = costs[1].mean()
+            trained_on = costs[0] if objective != "minimal_cost" else costs[1]
+            curve = result[f"{objective}_curve"].values[r]
+            assert trained_on.mean() <= np.nanmin(curve) * (1 + 1e-4) + 1e-5
+            assert curve[0] > 1.001 * np.nanmin(curve)
+    least = min(unseen_costs["minimal_cost", r] for r in range(2))
+    lowest = int(np.argmin(result.non_extrapolating_training_cost.values))
+    expected = [(unseen_costs["policy_gradient", r] - least) / (unseen_costs["non_extrapolating", lowest] - least) for r in range(3)]
+    np.testing.assert_allclose(result.normalized_cost, expected, rtol=1e-3)
+    assert int(result.shown_seed) == int(np.argsort(expected)[1])
+    assert int(result.shown_baseline_seed) == lowest
+    np.testing.assert_array_equal(
+        result.policy_gradient_unseen_trajectory[:, -1], result.policy_gradient_unseen_final.sel(seed=int(result.shown_seed))
+    )
+    assert result.normalized_cost.dtype == np.float32
+    assert result.attrs["diagnoses"] == ""
+
+
+def test_the_adversarial_runs_descend_towards_other_targets(small):
+    """J(S) + λ J_adv(U) of the results is far below that of the policy-gradient runs, and no other objective is."""
+    _, result = small
+    unseen = [[1.57, 0.0], [4.71, 0.5]]
+
+    def adversarial(objective, r):
+        layers = [(result[f"{objective}_W{i}"].values[r], result[f"{objective}_b{i}"].values[r]) for i in range(2)]
+        return loop_costs(layers, [[2.6, 0.0], [3.6, 0.0]], np.full(2, np.pi)).mean() + 0.1 * loop_costs(layers, unseen, [0, 6.283]).mean()
+
+    ours = [adversarial("non_extrapolating", r) for r in range(2)]
+    others = [adversarial("minimal_cost", r) for r in range(2)]
+    assert max(ours) < min(others)
+
+
+def test_a_diverged_seed_is_counted_as_the_worst_and_diagnosed(tmp_path):
+    (tmp_path / "wild.toml").write_text(SPEC.replace("learning_rate = 1e-3", "learning_rate = 1e4").replace("1500", "1000"))
+    result = run(load_spec(tmp_path / "wild.toml"), tmp_path, lambda share: None)
+    assert np.isinf(result.normalized_cost).all()
+    assert (result.policy_gradient_status == 2).all()
+    assert result.attrs["diagnoses"].count("The run diverged at iteration") == 3
+    made = report(result)
+    assert made.sheets["table"].rows[0][1:3] == ["3/3", "0"]
+    assert made.sheets["table"].rows[0][-1] == "∞"
+    assert "policy_gradient, seed 0: The run diverged at iteration" in made.sheets["table"].note
+    assert "So did 2 more." in made.sheets["table"].note
+
+
+def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
+    """A real process, killed with SIGKILL after a checkpoint of its second part, then left to finish."""
+    (tmp_path / "small.toml").write_text(SPEC)
+    script = (
+        f"import time, jax\njax.config.update('jax_num_cpu_devices', {jax.device_count()})\nfrom pathlib import Path\n"
+        "from offspan.experiments.run import run\nfrom offspan.experiments.spec import load_spec\n"
+        f"spec = load_spec(Path({str(tmp_path / 'small.toml')!r}))\n"
+        f"run(spec, Path({str(tmp_path)!r}), lambda share: time.sleep(0.5), checkpoint_seconds=0.0)\n"
+    )
+    folder = RunFolder(tmp_path / "small")
+    process = subprocess.Popen([sys.executable, "-c", script])
+    while process.poll() is None and not (folder.checkpoints / "part-1.npz").exists():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert process.poll() is None, "the run ended before it could be killed"
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 1 / 3 < folder.share_done() < 1
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert folder.load_result().identical(small[1])
+
+
+def test_the_report_of_a_network_experiment(small, tmp_path):
+    _, result = small
+    made = report(result)
+    assert set(made.figures) == {"states", "through-time", "curves", "unseen"}
+    assert made.sheets["table"].rows[0][0] == "policy gradient"
+    target, *rows = made.sheets["states"].rows
+    assert target[2:] == ["3.14", "0.00"]
+    assert len(rows) == 3 * (2 + 2)
+    final = result.policy_gradient_unseen_trajectory.values[:, -1]
+    shown = [row[2:] for row in rows if row[:2] == ["unseen", "final, policy gradient"]]
+    np.testing.assert_allclose(np.array(shown, float), final, atol=0.00501)
+    assert "final, policy gradient" in markdown_table(made.sheets["states"])
+    assert latex_table(made.sheets["states"]).count(r"\\") == 1 + 1 + 12
+    for figure, data in made.figures.values():
+        assert figure.get_suptitle()
+        assert len(data) > 0
+    assert len(made.figures["through-time"][0].get_axes()) == 12
+    written = RunFolder(tmp_path).save_report(made.figures, {}, made.animations)
+    assert written[-1].read_bytes().startswith(b"GIF89a")
+    from PIL import Image
+
+    with Image.open(written[-1]) as image:
+        assert image.n_frames == 13  # one for each of x_0..x_12
+    assert len(made.data) == 3 + 2 + 2
+
+
+def test_more_than_five_seeds_have_a_distribution_with_the_papers_number(small):
+    _, result = small
+    many = result.isel(seed=[0, 1, 2, 0, 1, 2, 0]).assign_coords(seed=range(7)).assign_attrs(name="pendulum-7-seeds")
+    many["normalized_cost"][:] = [0.001, 0.002, 0.004, 0.1, np.inf, 0.5, 0.01]
+    figure, data = report(many).figures["distribution"]
+    (ax,) = figure.get_axes()
+    assert any("the paper: 0.003  (29% of seeds are at or below)" in text.get_text() for text in ax.texts)
+    assert "1 diverged" in ax.get_xlabel()
+    assert sorted(data.normalized_cost.dropna())[3] == pytest.approx(0.01)
+    steps = ax.lines[0].get_xydata()
+    np.testing.assert_allclose(steps[-1], [0.5, 6 / 7])
+
+
+MISTAKES = {
+    "a state that is too long": (SPEC.replace("[[2.6], [3.6]]", "[[2.6, 0.0, 0.0]]"), "`seen_states` has states of length 3"),
+    "targets that do not fit": (SPEC.replace("[[0.0], [6.283]]", "[[0.0], [6.283], [0.0]]"), "must be one state of at most 2 numbers"),
+    "an unknown setting": (SPEC.replace("{ horizon = 12 }", "{ horizn = 12 }"), "[settings] do not fit a pendulum"),
+    "a setting that is wrong": (SPEC.replace("{ horizon = 12 }", "{ horizon = 0 }"), "Pendulum: `horizon` is 0"),
+    "an unknown optimiser": (SPEC.replace('"gradient-descent"', '"sgd"'), "`policy_gradient.optimizer`"),
+    "looks that do not fit": (SPEC + "look_every = 300", "`look_every` is 300, but must divide 1000"),
+    "a key misspelt in a table": (
+        SPEC.replace("targets =", "target ="),
+        "there is no key 'non_extrapolating.target' (did you mean 'targets'?)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_network_spec_gets_its_sentence(tmp_path, mistake):
+    text, sentence = MISTAKES[mistake]
+    (tmp_path / "spec.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"\.$") as caught:
+        load_spec(tmp_path / "spec.toml")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
