@@ -20,7 +20,7 @@ import optax  # noqa: E402
 
 import offspan  # noqa: E402
 from offspan.experiments.network import first_controller, make  # noqa: E402
-from offspan.experiments.spec import load_preset  # noqa: E402
+from offspan.experiments.spec import NetworkSpec, load_preset  # noqa: E402
 
 CHUNKS = 1 if "--quick" in sys.argv else 3
 
@@ -31,7 +31,7 @@ def product_rate() -> float:
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        M @ M
+        _ = M @ M
         times.append(time.perf_counter() - start)
     return 2 * 3000**3 / min(times) / 1e9
 
@@ -73,6 +73,7 @@ def main() -> None:
     print("".join(f"{heading:>24}" for heading in headings))
     for name in ("pendulum", "quadcopter-below"):
         spec = load_preset(name)
+        assert isinstance(spec, NetworkSpec)
         problem, seen, _, _ = make(spec)
         weights = sum(leaf.size for leaf in jax.tree.leaves(first_controller(spec, problem, 0)) if leaf.ndim == 2)
         operations = 6 * weights * len(seen) * (problem.horizon + 1)

@@ -312,10 +312,10 @@ def _parse(content: dict[str, Any], source: str) -> Spec:
         first = next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
+            *inside, key = map(str, first["loc"])
             tables = {"matrices": Matrices, "policy_gradient": Objective, "minimal_cost": Objective, "non_extrapolating": Adversarial}
-            model = tables.get(str(first["loc"][0]), KINDS[kind]) if len(first["loc"]) > 1 else KINDS[kind]
-            known = list(model.model_fields)
-            raise ValueError(f"{source}: there is no key {place!r}{nearest(str(first['loc'][-1]), known)}.") from None
+            model = tables[inside[0]] if inside else KINDS[kind]
+            raise ValueError(f"{source}: there is no key {place!r}{nearest(key, list(model.model_fields))}.") from None
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
         where = f"`{place}`: " if place else ""
         given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
