@@ -20,7 +20,8 @@ import optax  # noqa: E402
 
 import offspan  # noqa: E402
 from offspan.experiments.network import first_controller, make  # noqa: E402
-from offspan.experiments.spec import NetworkSpec, load_preset  # noqa: E402
+from offspan.experiments.reading import load_preset  # noqa: E402
+from offspan.experiments.spec import NetworkSpec  # noqa: E402
 
 CHUNKS = 1 if "--quick" in sys.argv else 3
 

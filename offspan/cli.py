@@ -38,7 +38,7 @@ def reproduce(
     folder: Root = RUNS,
 ) -> None:
     """Runs experiments of the paper; prints their tables and draws their figures."""
-    from offspan.experiments.spec import load_preset, preset_names
+    from offspan.experiments.reading import load_preset, preset_names
 
     if bool(names) == every:
         raise ValueError("name the presets to reproduce (`offspan list` shows them), or say --all.")
@@ -51,7 +51,7 @@ def reproduce(
 @app.command("run")
 def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder: Root = RUNS) -> None:
     """Runs an experiment of your own."""
-    from offspan.experiments.spec import load_spec
+    from offspan.experiments.reading import load_spec
 
     _run_and_report(load_spec(spec), folder)
 
@@ -59,7 +59,7 @@ def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder:
 @app.command("list")
 def list_all(folder: Root = RUNS) -> None:
     """Presets, and runs with their state."""
-    from offspan.experiments.spec import load_preset, preset_names
+    from offspan.experiments.reading import load_preset, preset_names
     from offspan.experiments.store import find_runs
 
     presets = Table("preset", "what", "systems", title="Presets: offspan reproduce NAME", box=None, title_justify="left")
@@ -92,6 +92,10 @@ def show(
     shown = report(stored.load_result())
     if table not in shown.sheets:
         raise ValueError(f"{run} has no table {table!r}{nearest(table, list(shown.sheets))}; there are {', '.join(shown.sheets)}.")
+    if csv and table != "table":
+        raise ValueError(
+            "--csv gives the main table's numbers; the data behind figures and other tables are CSV files in the run's figures/."
+        )
     if csv:
         print(shown.data.to_csv(index=False), end="")
     else:
@@ -182,7 +186,7 @@ def _run_and_report(spec, folder: Path) -> None:
         print(f"offspan: stopped; what was done of {spec.name} is kept, and the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
     other = getattr(spec, "compare_with", None)
-    beside = RunFolder(folder / (other + ("-quick" if spec.quick else ""))) if other else None
+    beside = RunFolder(folder / other) if other else None
     if beside is not None and not beside.is_complete():
         console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
         beside = None

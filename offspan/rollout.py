@@ -1,8 +1,8 @@
 """The heart: trajectories, their cost J(π; X), and the cost's analytic gradient for a linear controller in an LQR problem.
 
 Each function checks what it was given and calls a compiled one; called again with the same shapes, it does not compile again. The cost of
-any problem and controller is differentiated through its costates, which keeps the sums over time out of the time loop: the gradient of a
-network over 100 time steps takes two thirds of the time that it takes by differentiating the loop.
+any problem and controller is differentiated through its costates, which keeps the sums over time out of the time loop
+(`benchmarks/neural.py` says what that saves).
 """
 
 from collections.abc import Callable
@@ -11,6 +11,8 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import eval_jaxpr
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.checks import as_floats, as_states
@@ -80,31 +82,33 @@ def _cost(problem, controller, x0s):
 
     x0s = x0s.astype(_state_dtype(problem, controller, x0s[0]))
     # All that a step depends on (weights, matrices, what functions close over) becomes an argument that can be differentiated by.
-    step, parameters = jax.closure_convert(step, x0s[0])
-    return problem.cost_scale * _mean_cost(step, problem.horizon + 1, x0s, parameters)
+    program = jax.make_jaxpr(step)(x0s[0])
+    return problem.cost_scale * _mean_cost(program.jaxpr, problem.horizon + 1, x0s, program.consts)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _mean_cost(step, length, x0s, parameters):
-    """1/|X| Σ_{x_0∈X} Σ_{h<length} c(x_h), where (x_{h+1}, c(x_h)) = step(x_h)."""
-    totals = jax.vmap(lambda x0: jax.lax.scan(lambda x, _: step(x, *parameters), x0, length=length)[1].sum())(x0s)
+def _mean_cost(program, length, x0s, parameters):
+    """1/|X| Σ_{x_0∈X} Σ_{h<length} c(x_h), where (x_{h+1}, c(x_h)) is what `program` with its `parameters` makes of x_h."""
+    totals = jax.vmap(lambda x0: jax.lax.scan(lambda x, _: _step(program, parameters, x), x0, length=length)[1].sum())(x0s)
     return totals.mean()
 
 
-@_mean_cost.defjvp
-def _mean_cost_jvp(step, length, primals, tangents):
+@partial(_mean_cost.defjvp, symbolic_zeros=True)
+def _mean_cost_jvp(program, length, primals, tangents):
     """d(Σ_h c(x_h)) = λ_0ᵀ dx_0 + Σ_h (dc(x_h) + λ_{h+1}ᵀ df(x_h)), where dc and df are by the parameters alone, and the costate λ_h is
     the derivative of the cost by x_h.
 
-    The sum over h has no order, so its parts are computed together: large matrix products in place of many small ones.
+    The sum over h has no order, so its parts are computed together: large matrix products in place of many small ones. Forward mode goes
+    through the costates, too, and so keeps whole trajectories, as reverse mode always does.
     """
-    (x0s, parameters), (dx0s, dparameters) = primals, tangents
+    x0s, parameters = primals
+    dx0s, dparameters = tangents
 
     def perturbed(x0s, nudges):
         """Nudged after step h, the cost changes by λ_{h+1}."""
 
         def nudged_step(x, nudge):
-            following, c = step(x, *parameters)
+            following, c = _step(program, parameters, x)
             return following + nudge, (x, c)
 
         _, (X, C) = jax.vmap(partial(jax.lax.scan, nudged_step))(x0s, nudges)
@@ -113,12 +117,30 @@ def _mean_cost_jvp(step, length, primals, tangents):
     nudges = jnp.zeros((x0s.shape[0], length, x0s.shape[1]), x0s.dtype)
     (value, X), (first_costates, costates) = jax.value_and_grad(perturbed, argnums=(0, 1), has_aux=True)(x0s, nudges)
 
-    def at_fixed_states(*parameters):
-        following, C = jax.vmap(jax.vmap(lambda x: step(x, *parameters)))(X)
+    # What is not differentiated by has no tangent, rather than a zero one: 0 · ∞ would be NaN.
+    moving = {i: tangent for i, tangent in enumerate(dparameters) if not _is_zero(tangent)}
+
+    def at_fixed_states(moved):
+        together = [moved.get(i, parameter) for i, parameter in enumerate(parameters)]
+        following, C = jax.vmap(jax.vmap(lambda x: _step(program, together, x)))(X)
         return jnp.sum(costates * following) + C.sum(axis=1).mean()
 
-    _, by_parameters = jax.jvp(at_fixed_states, parameters, dparameters)
-    return value, by_parameters + jnp.sum(first_costates * dx0s)
+    change = jnp.zeros_like(value)
+    if moving:
+        change += jax.jvp(at_fixed_states, ({i: parameters[i] for i in moving},), (moving,))[1]
+    if not _is_zero(dx0s):
+        change += jnp.sum(first_costates * dx0s)
+    return value, change
+
+
+def _step(program, parameters, x):
+    """x_{h+1} and c(x_h)."""
+    following, c = eval_jaxpr(program, parameters, x)
+    return following, c
+
+
+def _is_zero(tangent) -> bool:
+    return isinstance(tangent, SymbolicZero) or getattr(tangent, "dtype", None) == jax.dtypes.float0
 
 
 def lqr_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[Array, "m n"]:

@@ -219,7 +219,7 @@ MISTAKES = {
         lambda: offspan.train(
             LQR2, offspan.Linear(ZERO), E1, optimizer=optax.sgd(0.1), iterations=1, loss=lambda problem, controller, x0s: x0s
         ),
-        "train: `loss` must return one number, or a pair of that and J(π; S), but returned ShapeDtypeStruct(shape=(1, 2)",
+        "train: `loss` must return one real number, or a pair of that and J(π; S), but returned ShapeDtypeStruct(shape=(1, 2)",
     ),
     "bounds that are no pair": (
         lambda: offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3, control_bounds=5.0),  # pyright: ignore
@@ -308,11 +308,23 @@ MISTAKES = {
         lambda: offspan.train_batch(
             LQR2, [offspan.Linear(EYE), offspan.Linear(np.ones((2, 3)))], E1, optimizer=optax.sgd(0.1), iterations=1
         ),
-        "train_batch: `controllers` must be a list of controllers of one kind and shape",
+        "train_batch: `controllers` must be a list of controllers that differ",
     ),
     "no controllers": (
         lambda: offspan.train_batch(LQR2, [], E1, optimizer=optax.sgd(0.1), iterations=1),
         "train_batch: `controllers` must be a list",
+    ),
+    "a controller that is not in a list": (
+        lambda: offspan.train_batch(LQR2, offspan.Linear(EYE), E1, optimizer=optax.sgd(0.1), iterations=1),  # pyright: ignore
+        "train_batch: `controllers` must be a list",
+    ),
+    "ragged states for a batch": (
+        lambda: offspan.train_batch(LQR2, [offspan.Linear(EYE)], [[1.0, 0.0], [1.0]], optimizer=optax.sgd(0.1), iterations=1),
+        "train_batch: `x0s` must be an array of numbers",
+    ),
+    "a diagnosis of something else": (
+        lambda: offspan.diagnose(LQR2, offspan.train_lqr(LQR2, E1, learning_rate=0.1, iterations=1), E1),  # pyright: ignore
+        "diagnose: `run` is a LQRRun, but must be what `train` returned",
     ),
     "records that do not fit a chunk": (
         lambda: offspan.train_batch(LQR2, [offspan.Linear(EYE)], E1, optimizer=optax.sgd(0.1), iterations=1, record_every=300),
@@ -329,7 +341,7 @@ MISTAKES = {
             E1,
             optimizer=optax.sgd(0.1),
             iterations=1,
-            resume=offspan.BatchState(np.zeros((1, 1)), np.zeros(1), np.zeros(1), np.zeros(1), 0, [np.zeros(3)]),
+            resume=offspan.BatchState(np.zeros((1, 1)), np.zeros(1), np.zeros(1), 100, 0, [np.zeros(3)]),
         ),
         "train_batch: `resume` belongs to another batch",
     ),

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +16,10 @@ import pytest
 from PIL import Image, ImageSequence
 
 import offspan
-from offspan.experiments.network import OBJECTIVES, first_controller, make
+from offspan.experiments.network import OBJECTIVES, _preset, first_controller, make
+from offspan.experiments.reading import load_preset, load_spec
 from offspan.experiments.run import run
-from offspan.experiments.spec import NetworkSpec, load_preset, load_spec
+from offspan.experiments.spec import NetworkSpec
 from offspan.experiments.store import RunFolder
 from offspan.report.kinds import report
 from offspan.report.tables import latex_table, markdown_table
@@ -36,7 +38,8 @@ def assert_same_bits(first, second) -> None:
 
 
 def test_a_batch_is_its_runs():
-    """Each controller, cost and status as if trained alone; also with seen states of its own, and where the devices' shares are uneven."""
+    """Each controller, cost and status as if trained alone; also with seen states of its own, and three runs shared out over two devices."""
+    assert jax.device_count() == 2
     starts = networks(3)
     own = np.stack([X0S, X0S + 0.1, X0S - 0.2])
     settings = {"optimizer": optax.adam(1e-2), "iterations": 1_250, "stop": offspan.NoImprovement(every=50, patience=3, gain=1e-3)}
@@ -156,7 +159,7 @@ def test_the_diagnosis_finds_where_the_cost_exploded():
     diagnosis = offspan.diagnose(problem, run, x0s)
     expected = next(i for i in range(1, len(run.cost)) if not run.cost[i] <= 100 * run.cost[:i].min())
     assert diagnosis.explosion == expected < diagnosis.iteration == run.iterations
-    assert f"(the cost exploded from iteration {expected} on)" in str(diagnosis)
+    assert f"(the cost exploded first at iteration {expected})" in str(diagnosis)
 
 
 def test_an_optimisers_overflow_is_a_diagnosis_of_its_own():
@@ -165,6 +168,62 @@ def test_an_optimisers_overflow_is_a_diagnosis_of_its_own():
     run = offspan.train(problem, offspan.Linear([[1.0]]), np.ones((1, 1)), optimizer=optax.adam(1e-3), iterations=5)
     assert run.status == "diverged"
     assert offspan.diagnose(problem, run, np.ones((1, 1))).what == "update"
+
+
+class Root(eqx.Module):
+    """u = √w · x: the derivative by w is infinite at 0."""
+
+    w: jax.Array
+
+    def __call__(self, x):
+        return jnp.sqrt(self.w) * x
+
+
+def test_the_diagnosis_tells_sums_weights_and_losses_apart():
+    """Numbers that no single time step shows: the sum of costs, the gradient by weights, and a loss that overflows where J does not."""
+    line = {"state_dim": 1, "control_dim": 1, "horizon": 2}
+    still = offspan.FunctionProblem(lambda x, u: x + 0 * u, lambda x, u: x @ x, **line)
+    settings = {"optimizer": optax.sgd(1e-3), "iterations": 3}
+    x0s = np.full((1, 1), 1.2e154)  # its square is finite, three of them are not
+    assert offspan.diagnose(still, offspan.train(still, offspan.Linear([[0.0]]), x0s, **settings), x0s).what == "cost"
+    moved = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: x @ x, **line)
+    ones = np.ones((1, 1))
+    assert offspan.diagnose(moved, offspan.train(moved, Root(jnp.zeros(1)), ones, **settings), ones).what == "gradient"
+    loss = lambda problem, controller, x0s: offspan.cost(problem, controller, x0s) + jnp.exp(1e4 * (1 + controller.K[0, 0]))  # noqa: E731
+    lost = offspan.train(moved, offspan.Linear([[0.0]]), ones, loss=loss, **settings)
+    assert lost.status == "diverged"
+    assert offspan.diagnose(moved, lost, ones, loss=loss).what == "loss"
+
+
+class Gain(eqx.Module):
+    W: jax.Array
+    gain: float
+
+    def __call__(self, x):
+        return self.gain * self.W @ x
+
+
+def test_runs_that_differ_in_more_than_weights_are_refused():
+    """They would all be trained as the first of them."""
+    with pytest.raises(ValueError, match="must be a list of controllers that differ in the values of their weights alone"):
+        offspan.train_batch(
+            PENDULUM, [Gain(jnp.ones((1, 2)), 1.0), Gain(jnp.ones((1, 2)), 5.0)], X0S, optimizer=optax.sgd(1e-3), iterations=1
+        )
+
+
+def test_an_optimiser_may_carry_a_random_key_through_a_checkpoint():
+    settings = {"optimizer": optax.chain(optax.add_noise(0.1, 0.5, 0), optax.sgd(1e-3)), "iterations": 1_500}
+    states = []
+    whole = offspan.train_batch(PENDULUM, networks(2), X0S, on_chunk=states.append, **settings)
+    again = offspan.train_batch(PENDULUM, networks(2), X0S, resume=states[0], **settings)
+    assert_same_bits(again.controllers, whole.controllers)
+
+
+def test_learned_controllers_are_free_of_the_devices_they_were_trained_on():
+    batch = offspan.train_batch(PENDULUM, networks(3), X0S, optimizer=optax.sgd(1e-3), iterations=2)
+    single = offspan.train(PENDULUM, networks(3)[2], X0S, optimizer=optax.sgd(1e-3), iterations=2)
+    differences = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), batch.controllers[2], single.controller)
+    assert max(jax.tree.leaves(differences)) < 1e-12
 
 
 def test_network_presets_have_the_papers_settings():
@@ -270,7 +329,7 @@ def test_a_network_result_holds_what_its_controllers_do(small):
 
 
 def test_the_adversarial_runs_descend_towards_other_targets(small):
-    """J(S) + λ J_adv(U) of the results is far below that of the policy-gradient runs, and no other objective is."""
+    """J(S) + λ J_adv(U) of these is below that of every other run."""
     _, result = small
     unseen = [[1.57, 0.0], [4.71, 0.5]]
 
@@ -279,7 +338,7 @@ def test_the_adversarial_runs_descend_towards_other_targets(small):
         return loop_costs(layers, [[2.6, 0.0], [3.6, 0.0]], np.full(2, np.pi)).mean() + 0.1 * loop_costs(layers, unseen, [0, 6.283]).mean()
 
     ours = [adversarial("non_extrapolating", r) for r in range(2)]
-    others = [adversarial("minimal_cost", r) for r in range(2)]
+    others = [*(adversarial("minimal_cost", r) for r in range(2)), *(adversarial("policy_gradient", r) for r in range(3))]
     assert max(ours) < min(others)
 
 
@@ -293,7 +352,28 @@ def test_a_diverged_seed_is_counted_as_the_worst_and_diagnosed(tmp_path):
     assert made.sheets["table"].rows[0][1:3] == ["3/3", "0"]
     assert made.sheets["table"].rows[0][-1] == "∞"
     assert "policy_gradient, seed 0: The run diverged at iteration" in made.sheets["table"].note
-    assert "So did 2 more." in made.sheets["table"].note
+    assert "Try: lower the learning rate" in made.sheets["table"].note
+    assert "2 more diverged" in made.sheets["table"].note
+
+
+def test_nothing_to_normalise_by_is_not_perfect(tmp_path):
+    """Where every non-extrapolating run diverges, the measure is not defined, and says so."""
+    (tmp_path / "wild.toml").write_text(
+        SPEC.replace('"adam", learning_rate = 1e-2, targets', '"gradient-descent", learning_rate = 1e9, targets').replace("1500", "1000")
+    )
+    result = run(load_spec(tmp_path / "wild.toml"), tmp_path, lambda share: None)
+    assert (result.non_extrapolating_status == 2).all()
+    assert np.isnan(result.normalized_cost).all()
+    sheet = report(result).sheets["table"]
+    assert [row[-1] for row in sheet.rows] == ["–", "–", "–"]
+    assert "The measure is not defined" in sheet.note
+
+
+def test_the_settings_of_a_preset_are_known_whatever_the_name():
+    spec = load_preset("pendulum")
+    assert isinstance(spec, NetworkSpec)
+    assert _preset(spec.with_seeds(9).as_quick()) == "pendulum"
+    assert _preset(spec.model_copy(update={"width": 49})) is None
 
 
 def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
@@ -301,7 +381,7 @@ def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
     (tmp_path / "small.toml").write_text(SPEC)
     script = (
         f"import time, jax\njax.config.update('jax_num_cpu_devices', {jax.device_count()})\nfrom pathlib import Path\n"
-        "from offspan.experiments.run import run\nfrom offspan.experiments.spec import load_spec\n"
+        "from offspan.experiments.run import run\nfrom offspan.experiments.reading import load_spec\n"
         f"spec = load_spec(Path({str(tmp_path / 'small.toml')!r}))\n"
         f"run(spec, Path({str(tmp_path)!r}), lambda share: time.sleep(0.5), checkpoint_seconds=0.0)\n"
     )
@@ -344,7 +424,9 @@ def test_the_report_of_a_network_experiment(small, tmp_path):
 
 def test_more_than_five_seeds_have_a_distribution_with_the_papers_number(small):
     _, result = small
-    many = result.isel(seed=[0, 1, 2, 0, 1, 2, 0]).assign_coords(seed=range(7)).assign_attrs(name="pendulum-7-seeds")
+    assert "preset" not in result.attrs
+    many = result.isel(seed=[0, 1, 2, 0, 1, 2, 0]).assign_coords(seed=range(7)).assign_attrs(preset="pendulum")
+    many["policy_gradient_status"][4] = 2
     many["normalized_cost"][:] = [0.001, 0.002, 0.004, 0.1, np.inf, 0.5, 0.01]
     figure, data = report(many).figures["distribution"]
     (ax,) = figure.get_axes()

@@ -27,7 +27,14 @@ def code_with_output(page: str) -> list[tuple[str, str]]:
     return re.findall(r"```python\n(.*?)```.*?```text\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-PAGES = {"README.md": 1, "docs/index.md": 2, "docs/experiments.md": 1, "docs/networks.md": 1, "docs/theory.md": 1, "docs/random_systems.md": 1}
+PAGES = {
+    "README.md": 1,
+    "docs/index.md": 2,
+    "docs/experiments.md": 1,
+    "docs/networks.md": 1,
+    "docs/theory.md": 1,
+    "docs/random_systems.md": 1,
+}
 
 
 @pytest.mark.parametrize(("page", "blocks"), PAGES.items())

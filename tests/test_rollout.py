@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -138,6 +139,35 @@ def test_the_gradient_through_costates_is_that_of_the_loop():
     for a, b in zip(*map(jax.tree.leaves, twice), strict=True):
         assert np.linalg.norm(b) > 1e-3
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+class Switched(offspan.Problem):
+    """x' = x + u where the first of some whole numbers is large, at a cost with √p in it."""
+
+    switches: jax.Array
+    p: jax.Array
+    state_dim: int = eqx.field(static=True, default=1)
+    control_dim: int = eqx.field(static=True, default=1)
+    horizon: int = eqx.field(static=True, default=3)
+    cost_scale: float = eqx.field(static=True, default=1.0)
+    control_bounds: None = eqx.field(static=True, default=None)
+
+    def step(self, x, u):
+        return jnp.where(self.switches[0] > 1, x + u, x)
+
+    def stage_cost(self, x, u):
+        return x @ x + jnp.sqrt(self.p)
+
+
+def test_whole_numbers_and_what_is_not_differentiated_by_do_no_harm():
+    """With K = k from x = 1, J(k) = Σ_h (1 + k)^{2h}; √p at 0 has no derivative, but nobody asked for it."""
+    problem, x0s = Switched(jnp.array([2, 3]), jnp.array(0.0)), jnp.ones((1, 1))
+    J = lambda k: offspan.cost(problem, lambda x: k * x, x0s)  # noqa: E731
+    expected = sum(2 * h * 1.5 ** (2 * h - 1) for h in range(4))
+    for derivative in (jax.grad(J), jax.jit(jax.grad(J)), jax.jacfwd(J), lambda k: jax.vmap(jax.grad(J))(k[None])[0]):
+        np.testing.assert_allclose(derivative(jnp.asarray(0.5)), expected, rtol=1e-12)
+    of_switch = lambda on: jax.grad(lambda k: offspan.cost(problem, lambda x: jnp.where(on, k * x, 0 * x), x0s))(0.5)  # noqa: E731
+    np.testing.assert_allclose(jax.vmap(of_switch)(jnp.array([True, False])), [expected, 0.0], rtol=1e-12)
 
 
 def test_float32_in_float32_out_and_mixed_precision_is_float64():

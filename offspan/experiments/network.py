@@ -10,6 +10,7 @@ import xarray as xr
 from offspan.baselines import adversarial_objective
 from offspan.controllers import MLP, Bounded
 from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
+from offspan.experiments.reading import load_preset, preset_names
 from offspan.experiments.spec import NetworkSpec
 from offspan.problems import Problem, Quadcopter
 from offspan.rollout import rollout
@@ -34,16 +35,15 @@ def train(spec: NetworkSpec, part: int, resume: BatchState | None, on_chunk: Cal
 
 
 def _train(spec: NetworkSpec, part: int, resume: BatchState | None, on_chunk: Callable[[BatchState], Any] | None = None) -> Batch:
-    problem, seen, unseen, targets = make(spec)
+    problem, seen, unseen, _ = make(spec)
     objective = OBJECTIVES[part]
-    adversarial = spec.non_extrapolating
     return train_batch(
         problem,
         [first_controller(spec, problem, seed) for seed in seeds_of(spec, objective)],
         unseen if objective == "minimal_cost" else seen,
         optimizer=getattr(spec, objective).transformation(),
         iterations=spec.iterations,
-        loss=adversarial_objective(unseen, targets, coefficient=adversarial.coefficient) if objective == "non_extrapolating" else None,
+        loss=_loss(spec, objective),
         stop=NoImprovement(every=spec.look_every, patience=spec.patience, gain=spec.gain),
         record_every=spec.look_every,
         resume=resume,
@@ -69,6 +69,12 @@ def first_controller(spec: NetworkSpec, problem: Problem, seed: int) -> MLP | Bo
     return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
 
 
+def _loss(spec: NetworkSpec, objective: str) -> Callable[..., Any] | None:
+    _, _, unseen, targets = make(spec)
+    adversarial = spec.non_extrapolating
+    return adversarial_objective(unseen, targets, coefficient=adversarial.coefficient) if objective == "non_extrapolating" else None
+
+
 def seeds_of(spec: NetworkSpec, objective: str) -> list[int]:
     return spec.seeds if objective == "policy_gradient" else spec.baseline_seeds
 
@@ -83,6 +89,7 @@ def to_dataset(spec: NetworkSpec, states: list[BatchState]) -> xr.Dataset:
         "target": ("state", np.asarray(problem.target)),  # pyright: ignore[reportAttributeAccessIssue]
     }
     trajectories: dict[str, np.ndarray] = {}
+    recorded = max((batch.recorded for batch in batches.values()), key=len)
     for objective, batch in batches.items():
         seed = "seed" if objective == "policy_gradient" else "baseline_seed"
         trained_on = "unseen" if objective == "minimal_cost" else "seen"
@@ -95,12 +102,12 @@ def to_dataset(spec: NetworkSpec, states: list[BatchState]) -> xr.Dataset:
             f"{objective}_status": (seed, status_numbers(batch.status), STATUS_MEANING),
             f"{objective}_iterations": (seed, batch.iterations, {"long_name": "updates made"}),
             f"{objective}_training_cost": (seed, data[f"{objective}_{trained_on}_cost"][1].mean(axis=1), {"long_name": "J of the result"}),
-            f"{objective}_curve": ((seed, "iteration"), batch.cost, {"long_name": f"J over the {trained_on} states before an update"}),
+            f"{objective}_curve": ((seed, "iteration"), _filled(batch.cost, len(recorded)), {"long_name": "J(S or U) before an update"}),
         }
         for i, layer in enumerate(_layers(batch)):
             data[f"{objective}_W{i}"] = (seed, f"output{i}", f"input{i}"), layer[0]
             data[f"{objective}_b{i}"] = (seed, f"output{i}"), layer[1]
-    coords = {"seed": spec.seeds, "baseline_seed": spec.baseline_seeds, "iteration": batches["policy_gradient"].recorded}
+    coords = {"seed": spec.seeds, "baseline_seed": spec.baseline_seeds, "iteration": recorded}
     result = xr.Dataset(data, coords=coords, attrs={**attributes(spec), **_settings(spec)})
     result = result.assign(_measures(result))
     for objective, chosen in (("policy_gradient", "shown_seed"), ("non_extrapolating", "shown_baseline_seed")):
@@ -108,8 +115,13 @@ def to_dataset(spec: NetworkSpec, states: list[BatchState]) -> xr.Dataset:
         for group in ("seen", "unseen"):
             shown = trajectories[f"{objective}_{group}"][place]
             result[f"{objective}_{group}_trajectory"] = (group, "time", "state"), shown, {"long_name": "x_0..x_H of the run that is shown"}
-    result.attrs["diagnoses"] = "\n".join(_diagnoses(spec, problem, batches, seen, unseen))
+    result.attrs["diagnoses"] = "\n\n".join(_diagnoses(spec, problem, batches, seen, unseen))
     return result
+
+
+def _filled(cost: np.ndarray, length: int) -> np.ndarray:
+    """With NaN to the length of the longest objective."""
+    return np.pad(cost, ((0, 0), (0, length - cost.shape[1])), constant_values=np.nan)
 
 
 def _roll(problem: Problem, controller: Any, x0s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -126,19 +138,20 @@ def _layers(batch: Batch) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _measures(result: xr.Dataset) -> dict[str, Any]:
-    """J̃*(U), the cost of the non-extrapolating controller, each seed's normalised cost measure (+∞ where it diverged), and what is shown.
+    """J̃*(U), the cost of the non-extrapolating controller, each seed's normalised cost measure (+∞ where it diverged, NaN where there is
+    nothing to normalise by), and which seeds these are of.
 
     Shown are the policy-gradient run of median measure (the lower one of two, and one that did not diverge, if there is any) and the
     non-extrapolating run of lowest training cost  [R24, app:experiments:details:nn:pend].
     """
     ended_well = {name: (result[f"{name}_status"] != status_numbers(np.array([Status.diverged]))[0]).values for name in OBJECTIVES}
     worst = lambda name, values: np.where(ended_well[name] & np.isfinite(values), values, np.inf)  # noqa: E731
-    least = worst("minimal_cost", result.minimal_cost_unseen_cost.mean("unseen")).min()
+    least_costs = worst("minimal_cost", result.minimal_cost_unseen_cost.mean("unseen"))
+    least = least_costs.min()
     shown_baseline = int(np.argmin(worst("non_extrapolating", result.non_extrapolating_training_cost)))
     baseline = worst("non_extrapolating", result.non_extrapolating_unseen_cost.mean("unseen"))[shown_baseline]
     costs = worst("policy_gradient", result.policy_gradient_unseen_cost.mean("unseen"))
-    with np.errstate(invalid="ignore"):
-        measure = (costs - least) / (baseline - least) if baseline > least else np.full(len(costs), np.nan)
+    measure = (costs - least) / (baseline - least) if least < baseline < np.inf else np.full(len(costs), np.nan)
     order = np.argsort(costs, kind="stable")
     middle = min((len(order) - 1) // 2, max(int(np.isfinite(costs).sum()) - 1, 0))
     return {
@@ -147,17 +160,26 @@ def _measures(result: xr.Dataset) -> dict[str, Any]:
         "normalized_cost": ("seed", measure, {"long_name": "(J(π; U) − J̃*(U)) / (J(π_no-ext; U) − J̃*(U))"}),
         "shown_seed": ((), int(result.seed[order[middle]])),
         "shown_baseline_seed": ((), int(result.baseline_seed[shown_baseline])),
+        "least_seed": ((), int(result.baseline_seed[int(np.argmin(least_costs))])),
     }
 
 
 def _diagnoses(spec: NetworkSpec, problem: Problem, batches: dict[str, Batch], seen: np.ndarray, unseen: np.ndarray) -> list[str]:
     """A paragraph for each run that diverged."""
     return [
-        f"{objective}, seed {seed}: {diagnose(problem, batch.run(r), unseen if objective == 'minimal_cost' else seen)}"
+        f"{objective}, seed {seed}: {diagnose(problem, batch.run(r), x0s, loss=_loss(spec, objective))}"
         for objective, batch in batches.items()
+        for x0s in [unseen if objective == "minimal_cost" else seen]
         for r, seed in enumerate(seeds_of(spec, objective))
         if batch.status[r] == Status.diverged
     ]
+
+
+def _preset(spec: NetworkSpec) -> str | None:
+    """The preset whose settings these are, whatever the name, the seeds of policy gradient and the iterations."""
+    free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations"}
+    known = {name: load_preset(name).model_dump(exclude=free) for name in preset_names()}
+    return next((name for name, settings in known.items() if settings == spec.model_dump(exclude=free)), None)
 
 
 def _settings(spec: NetworkSpec) -> dict[str, Any]:
@@ -165,4 +187,5 @@ def _settings(spec: NetworkSpec) -> dict[str, Any]:
     objectives = {name: f"{getattr(spec, name).optimizer}, {getattr(spec, name).learning_rate:g}" for name in OBJECTIVES}
     time_step = problem.time_step  # pyright: ignore[reportAttributeAccessIssue]
     rotation = {"rotation": problem.rotation} if isinstance(problem, Quadcopter) else {}
-    return {"problem": spec.problem, "horizon": problem.horizon, "time_step": time_step, **rotation, **objectives}
+    preset = {"preset": name} if (name := _preset(spec)) else {}
+    return {**preset, "problem": spec.problem, "horizon": problem.horizon, "time_step": time_step, **rotation, **objectives}

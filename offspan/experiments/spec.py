@@ -1,12 +1,8 @@
-"""What an experiment is: a small TOML file, checked at the door. Every word in it becomes a value here, once."""
+"""What an experiment is: the content of a small TOML file, checked at the door. Every word in it becomes a value here, once."""
 
 import hashlib
-import importlib.resources
 import itertools
-import tomllib
-import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import jax
@@ -34,6 +30,8 @@ Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 
 def _rectangular(rows: list[list[float]]) -> list[list[float]]:
+    if not all(rows):
+        raise ValueError("has an empty row")
     if len(lengths := {len(row) for row in rows}) > 1:
         raise ValueError(f"has rows of different lengths, {sorted(lengths)}")
     return rows
@@ -76,13 +74,19 @@ class Spec(_Strict):
     def as_quick(self) -> "Spec":
         """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
         iterations = self.quick_iterations or max(self.iterations // 20, 1)
-        return self.model_copy(update={"name": f"{self.name}-quick", "iterations": iterations, "quick": True})
+        return self._variant("quick", iterations=iterations, quick=True)
 
     def with_seeds(self, count: int) -> "Spec":
         """The same experiment with the seeds 0..count−1, under a name of its own."""
-        if count < 1:
-            raise ValueError(f"the number of seeds is {count}, but must be at least 1.")
-        return self.model_copy(update={"name": f"{self.name}-{count}-seeds", "seeds": list(range(count))})
+        if not 1 <= count <= 100_000:
+            raise ValueError(f"the number of seeds is {count}, but must be from 1 to 100,000.")
+        return self._variant(f"{count}-seeds", seeds=list(range(count)))
+
+    def _variant(self, suffix: str, **update: Any) -> "Spec":
+        """The same with other values, under a name of its own; a run that it is compared with is varied likewise."""
+        other = getattr(self, "compare_with", None)
+        beside = {"compare_with": f"{other}-{suffix}"} if other else {}
+        return self.model_copy(update={"name": f"{self.name}-{suffix}", **beside, **update})
 
     def digest(self) -> str:
         """Which experiment this is: a hash of all of it but its title."""
@@ -261,62 +265,3 @@ class NetworkSpec(Spec):
 
 
 KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network": NetworkSpec}
-
-
-def load_preset(name: str) -> Spec:
-    if name not in preset_names():
-        raise ValueError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
-    text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text()
-    return _parse(tomllib.loads(text), f"preset {name}")
-
-
-def preset_names() -> list[str]:
-    folder = importlib.resources.files("offspan.experiments") / "presets"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
-
-
-def load_spec(path: Path) -> Spec:
-    """Reads a spec; `file = "….npz"` under a system's matrices stands for the arrays A, B, Q, R in that file, beside the spec."""
-    try:
-        content = tomllib.loads(path.read_text())
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {str(path)!r}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a TOML file: {error}.") from error
-    content.setdefault("name", path.stem)
-    matrices = content.get("matrices", {})
-    for own in matrices.values() if isinstance(matrices, dict) else ():
-        if isinstance(own, dict) and "file" in own:
-            own.update(_read_npz(path.parent / str(own.pop("file"))))
-    return _parse(content, str(path))
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: np.asarray(arrays[name], float).tolist() for name in arrays.files}
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {str(path)!r}.") from None
-    except (OSError, ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is not an .npz file of numbers ({error}); write it with numpy.savez(path, A=…, B=…).") from error
-
-
-def _parse(content: dict[str, Any], source: str) -> Spec:
-    kind = content.setdefault("kind", "lqr")
-    if kind not in KINDS:
-        raise ValueError(f"{source}: there is no kind {kind!r}{nearest(str(kind), list(KINDS))}; there are {', '.join(KINDS)}.")
-    try:
-        return KINDS[kind].model_validate(content)
-    except pydantic.ValidationError as error:
-        # A key misspelt is also a key missing; the misspelling is the better news.
-        first = next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
-        place = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            *inside, key = map(str, first["loc"])
-            tables = {"matrices": Matrices, "policy_gradient": Objective, "minimal_cost": Objective, "non_extrapolating": Adversarial}
-            model = tables[inside[0]] if inside else KINDS[kind]
-            raise ValueError(f"{source}: there is no key {place!r}{nearest(key, list(model.model_fields))}.") from None
-        message = first["msg"].removeprefix("Value error, ").rstrip(".")
-        where = f"`{place}`: " if place else ""
-        given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
-        raise ValueError(f"{source}: {where}{message}{given}.") from None

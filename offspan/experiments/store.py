@@ -20,7 +20,8 @@ import tomli_w
 import xarray as xr
 
 import offspan
-from offspan.experiments.spec import Spec, load_spec
+from offspan.experiments.reading import load_spec
+from offspan.experiments.spec import Spec
 from offspan.files import write_whole
 
 State = TypeVar("State")

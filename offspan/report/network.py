@@ -15,10 +15,9 @@ NAMES = {
 }
 
 
-def preset(result: xr.Dataset) -> str:
-    """Whose settings a result has: a quick look or another number of seeds is of the same preset."""
-    name = result.attrs["name"].removesuffix("-quick")
-    return name.removesuffix(f"-{result.sizes['seed']}-seeds")
+def paper_number(result: xr.Dataset) -> float | None:
+    """What the paper prints, for a result with the paper's settings."""
+    return PAPER.get(result.attrs.get("preset", ""))
 
 
 def seed_data(result: xr.Dataset) -> pd.DataFrame:
@@ -74,12 +73,6 @@ def trajectory_data(result: xr.Dataset) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-def least_seed(result: xr.Dataset) -> int:
-    """The seed whose run, trained on the unseen states, has the lowest cost there."""
-    costs = result.minimal_cost_unseen_cost.mean("unseen").where(result.minimal_cost_status != DIVERGED, np.inf)
-    return int(result.baseline_seed[int(np.argmin(costs.values))])
-
-
 def measure_text(result: xr.Dataset) -> str:
     """Median and quartiles of the normalised cost measure."""
     low, median, high = (
@@ -93,13 +86,14 @@ def network_sheet(result: xr.Dataset) -> Sheet:
     shown = {
         "policy_gradient": int(result.shown_seed),
         "non_extrapolating": int(result.shown_baseline_seed),
-        "minimal_cost": least_seed(result),
+        "minimal_cost": int(result.least_seed),
     }
     for objective, label in OBJECTIVES.items():
         status = result[f"{objective}_status"]
         one = result.sel({status.dims[0]: shown[objective]})
         costs = [f"{float(one[f'{objective}_{group}_cost'].mean()):.3g}" for group in ("seen", "unseen")]
-        measure = measure_text(result) if objective == "policy_gradient" else ("1" if objective == "non_extrapolating" else "0")
+        ends = {"non_extrapolating": "1", "minimal_cost": "0"} if _is_defined(result) else {}
+        measure = measure_text(result) if objective == "policy_gradient" else ends.get(objective, "–")
         rows.append([label, f"{int((status == DIVERGED).sum())}/{status.size}", str(shown[objective]), *costs, measure])
     return Sheet(
         f"{result.attrs['name']}: normalised cost measure, median (quartiles)",
@@ -114,14 +108,21 @@ def _note(result: xr.Dataset) -> str:
         "1 = no extrapolation, 0 = perfect; a run that diverged counts as the worst.",
         "Costs are of the seed named: of median measure, of lowest J(S), of lowest J(U).",
     ]
-    if preset(result) in PAPER:
-        parts.append(f"The paper prints {PAPER[preset(result)]:g} for its median of five seeds.")
+    if not _is_defined(result):
+        parts.append("The measure is not defined: non-extrapolating runs diverged, or cost no more than those trained on unseen states.")
+    if (said := paper_number(result)) is not None:
+        parts.append(f"The paper prints {said:g} for its median of five seeds.")
     if result.attrs["quick"]:
         parts.append(f"A QUICK LOOK: {result.attrs['iterations']:,} iterations are too few to compare.")
-    if diagnoses := result.attrs["diagnoses"].splitlines():
-        first = [line for line in diagnoses if line.startswith(tuple(OBJECTIVES))]
-        parts.append(f"{first[0]} {diagnoses[-1]}" + (f" So did {len(first) - 1} more." if len(first) > 1 else ""))
+    if diagnoses := result.attrs["diagnoses"]:
+        first, *others = diagnoses.split("\n\n")
+        happened, _, advice = first.split("\n")
+        parts.append(f"{happened} {advice}" + (f" {len(others)} more diverged: see `diagnoses` in result.nc." if others else ""))
     return " ".join(parts)
+
+
+def _is_defined(result: xr.Dataset) -> bool:
+    return not bool(np.isnan(result.normalized_cost).any())
 
 
 def states_sheet(result: xr.Dataset) -> Sheet:

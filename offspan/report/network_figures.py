@@ -8,11 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import StrMethodFormatter
 
-from offspan.report.network import PAPER, least_seed, measure_text, preset
+from offspan.report.network import OBJECTIVES, measure_text, paper_number
 from offspan.report.scenes import MARKERS, SEEN, UNSEEN, scene
 from offspan.report.summary import DIVERGED, quartiles
 
-LABELS = {"policy_gradient": "policy gradient", "non_extrapolating": "non-extrapolating", "minimal_cost": "trained on unseen states"}
 LOOKS = {"policy_gradient": ("#0072B2", "-"), "non_extrapolating": ("#D55E00", "--"), "minimal_cost": ("#009E73", ":")}
 GROUPS = {"seen": SEEN, "unseen": UNSEEN}
 SHOWN = ("policy_gradient", "non_extrapolating")
@@ -48,7 +47,7 @@ def time_figure(result: xr.Dataset) -> Figure:
             ax = _axes(figure, result, len(SHOWN), len(SHARES), row * len(SHARES) + column + 1)
             time = round(share * horizon)
             _draw(ax, result, objective, time)
-            ax.set_title(f"{LABELS[objective]}\n{share:.0%} of the time" if column == 0 else f"{share:.0%}", fontsize=9)
+            ax.set_title(f"{OBJECTIVES[objective]}\n{share:.0%} of the time" if column == 0 else f"{share:.0%}", fontsize=9)
             if result.attrs["problem"] == "quadcopter":
                 ax.set(xticklabels=[], yticklabels=[], zticklabels=[], xlabel="", ylabel="", zlabel="")
     _finish(figure, result)
@@ -64,7 +63,7 @@ def animation(result: xr.Dataset) -> list[Any]:
     canvas = FigureCanvasAgg(figure)
     axes = [_axes(figure, result, 1, 2, place) for place in (1, 2)]
     for ax, objective in zip(axes, SHOWN, strict=True):
-        ax.set_title(LABELS[objective], fontsize=10)
+        ax.set_title(OBJECTIVES[objective], fontsize=10)
     figure.legend(handles=_handles(), loc="lower center", ncols=3, frameon=False, fontsize=8)
     seconds = figure.text(0.5, 0.95, "", ha="center", fontsize=9)
     horizon = int(result.attrs["horizon"])
@@ -90,7 +89,7 @@ def curves_figure(result: xr.Dataset) -> Figure:
         for curve in curves.values:
             ax.plot(result.iteration, curve, color=colour, linewidth=0.8, alpha=max(0.15, 0.8 / len(curves) ** 0.5))
         over = "unseen" if objective == "minimal_cost" else "seen"
-        ax.set_title(f"{LABELS[objective]}: J over the {over} states", fontsize=9)
+        ax.set_title(f"{OBJECTIVES[objective]}: J over the {over} states", fontsize=9)
         ax.set_yscale("log")
         ax.set_xlabel("iteration")
         ax.locator_params(axis="x", nbins=4)
@@ -122,7 +121,7 @@ def unseen_figure(result: xr.Dataset) -> Figure:
     )
     baseline = result.non_extrapolating_unseen_cost.sel(baseline_seed=int(result.shown_baseline_seed)).values
     ax.plot(places, baseline, "^", color=LOOKS["non_extrapolating"][0], label="non-extrapolating")
-    least = result.minimal_cost_unseen_cost.sel(baseline_seed=least_seed(result)).values
+    least = result.minimal_cost_unseen_cost.sel(baseline_seed=int(result.least_seed)).values
     ax.plot(places, least, "s", color=LOOKS["minimal_cost"][0], markerfacecolor="none", label="trained on the unseen states")
     ax.set_yscale("log")
     shown = 1 if result.attrs["problem"] == "pendulum" else 3
@@ -142,6 +141,8 @@ def distribution_figure(result: xr.Dataset) -> Figure:
     """The share of seeds whose normalised cost measure is at most a value, with the quartiles and the paper's number."""
     measures = np.sort(result.normalized_cost.values)
     finite = measures[np.isfinite(measures)]
+    # A logarithmic axis has no place for a seed that beats J̃*(U), which is but an estimate: such are drawn at its left end.
+    finite = np.maximum(finite, finite[finite > 0].min(initial=1.0) / 2)
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     ax = figure.subplots()
     ax.step(finite, np.arange(1, len(finite) + 1) / len(measures), where="post", color=LOOKS["policy_gradient"][0])
@@ -149,7 +150,7 @@ def distribution_figure(result: xr.Dataset) -> Figure:
         if np.isfinite(value):
             ax.plot(value, share, "o", color=LOOKS["policy_gradient"][0], markersize=5)
             ax.annotate(f"{share:.0%}: {value:.2g}", (value, share), xytext=(6, -10), textcoords="offset points", fontsize=8)
-    if (said := PAPER.get(preset(result))) is not None:
+    if (said := paper_number(result)) is not None:
         ax.axvline(said, color="black", linestyle="--", linewidth=0.9)
         share = np.mean(measures <= said)
         ax.text(
@@ -163,7 +164,7 @@ def distribution_figure(result: xr.Dataset) -> Figure:
     ax.axvline(1.0, color="0.6", linestyle=":", linewidth=0.9)
     ax.set_xscale("log")
     ax.set_ylim(0.0, 1.0)
-    diverged = len(measures) - len(finite)
+    diverged = int((result.policy_gradient_status == DIVERGED).sum())
     ax.set_xlabel(
         "normalised cost measure of a seed: 1 = no extrapolation, 0 = perfect" + (f"; {diverged} diverged" if diverged else ""), fontsize=9
     )
@@ -213,4 +214,4 @@ def _shown_measure(result: xr.Dataset) -> str:
 
 def _caption(result: xr.Dataset) -> str:
     quick = f"QUICK LOOK ({result.attrs['iterations']:,} iterations): " if result.attrs["quick"] else ""
-    return f"{quick}{preset(result)}: normalised cost measure {measure_text(result)} over {result.sizes['seed']} seeds"
+    return f"{quick}{result.attrs['name']}: normalised cost measure {measure_text(result)} over {result.sizes['seed']} seeds"

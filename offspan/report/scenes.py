@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Circle
 
 from offspan.problems.quadcopter import ROTATIONS
 
@@ -29,15 +30,9 @@ def scene(problem: str, rotation: str = "paper") -> Scene:
 def _pendulum_axes(ax: Axes, target: np.ndarray, states: np.ndarray) -> None:
     ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal", xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
-    ax.add_patch(_circle())
+    ax.add_patch(Circle((0, 0), 1.0, fill=False, color="0.85", linewidth=0.8))
     ax.plot(0, 0, "o", color="black", markersize=4)
     ax.plot(np.sin(target[0]), -np.cos(target[0]), "*", color="black", markersize=15, markerfacecolor="none", zorder=5)
-
-
-def _circle():
-    from matplotlib.patches import Circle
-
-    return Circle((0, 0), 1.0, fill=False, color="0.85", linewidth=0.8)
 
 
 def _draw_pendulums(ax: Axes, states: np.ndarray, colour: str) -> list[Any]:

@@ -9,6 +9,8 @@ from rich.table import Table
 
 from offspan.report.summary import Quartiles, Row, summary
 
+LATEX = {"−": "$-$", "<": "$<$", "∞": r"$\infty$", "–": "--", "_": r"\_", "*": "$^*$", "‖": r"$\|$"}
+LATEX |= {"η": r"$\eta$", "θ": r"$\theta$", "φ": r"$\phi$", "ψ": r"$\psi$"}
 EXPECTED = {"identity": "= 1", "shift": "< 1", "gaussian": "< 1"}
 
 
@@ -41,7 +43,9 @@ def markdown_table(sheet: Sheet) -> str:
 
 
 def latex_table(sheet: Sheet) -> str:
-    escape = str.maketrans({"−": "$-$", "<": "$<$", "∞": r"$\infty$", "η": r"$\eta$", "–": "--", "_": r"\_", "*": "$^*$", "‖": r"$\|$"})
+    escape = str.maketrans(LATEX)
+        {"−": "$-$", "<": "$<$", "∞": r"$\infty$", "η": r"$\eta$", "–": "--", "_": r"\_", "*": "$^*$", "‖": r"$\|$"} | GREEK
+    )
     head, *body = [" & ".join(cell.translate(escape) for cell in row) + r" \\" for row in [sheet.headings, *sheet.rows]]
     begin = rf"\begin{{tabular}}{{l{'r' * (len(sheet.headings) - 1)}}}"
     return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""])

@@ -2,14 +2,15 @@
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 
 from offspan.checks import as_states
 from offspan.problems.base import Problem
-from offspan.rollout import rollout
+from offspan.rollout import cost, rollout
+from offspan.training.batch import Loss, Run
 from offspan.training.loop import Status
-from offspan.training.policy_gradient import Run
 
 EXPLOSION = 100.0  # a cost this many times the least one before it has exploded
 
@@ -20,6 +21,7 @@ ADVICE = {
     "(optax.chain(optax.clip_by_global_norm(1.0), …))",
     "gradient": "if the Jacobians are large, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), shorten the horizon or "
     "use float64; if they are not finite, look for a square root, a norm or a division at zero in `step`, `stage_cost` or the controller",
+    "loss": "look at what the loss adds to J: its value or its gradient overflows where J does not",
     "update": "lower the learning rate, or clip the gradient before the optimiser sees it",
     "nothing": "nothing",
 }
@@ -28,13 +30,14 @@ ADVICE = {
 class Diagnosis(NamedTuple):
     """What was not finite first, at the last finite controller of a run, and how the trajectory there grows; `print` it.
 
-    `what` is "state", "cost" (of one time step), "gradient", "update" (a finite gradient, but not a finite update), or "nothing".
+    `what` is "state", "cost" (of one time step, or their sum), "gradient", "loss" (J and its gradient are finite, but not those of the
+    loss), "update" (where the gradient is finite, but what the optimiser makes of it is not), or "nothing".
     """
 
     what: str
     iteration: int  # the update that failed
     explosion: int  # the first recorded iteration whose cost exploded; `iteration` where none did
-    time_step: int  # of that state, cost or costate; of the largest costate where all are finite
+    time_step: int  # of that state, cost or costate; of the largest one where all are finite
     x0: int  # the seen state, by its place, whose trajectory that was
     state_norms: np.ndarray  # (H+1,): ‖x_h‖ along it
     jacobian_norms: np.ndarray  # (H+1,): ‖∂x_h/∂x_0‖, the product of the step Jacobians
@@ -48,7 +51,7 @@ class Diagnosis(NamedTuple):
         if self.what == "nothing":
             head = f"Nothing diverged: after {self.iteration:,} iterations all numbers are finite."
         else:
-            since = f" (the cost exploded from iteration {self.explosion:,} on)" if self.explosion < self.iteration else ""
+            since = f" (the cost exploded first at iteration {self.explosion:,})" if self.explosion < self.iteration else ""
             head = (
                 f"The run diverged at iteration {self.iteration:,}{since}: the {self.what} was not finite, "
                 f"at time step {self.time_step} from seen state {self.x0}."
@@ -57,10 +60,11 @@ class Diagnosis(NamedTuple):
         return f"{head}\nAlong that trajectory {growth}." + ("" if self.what == "nothing" else f"\nTry: {self.advice}.")
 
 
-def diagnose(problem: Problem, run: Run, x0s: Any) -> Diagnosis:
+def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) -> Diagnosis:
     """Rolls out the last finite controller of `run` once more, and looks for the first number that is not finite.
 
-    A state or cost is looked for forwards in time, a costate λ_h = ∂J/∂x_h backwards, in the order in which they are computed.
+    A state or cost is looked for forwards in time, a costate λ_h = ∂J/∂x_h backwards, in the order in which they are computed. `loss` is
+    the one that the run was trained with, if any.
 
     >>> import optax, offspan
     >>> problem, x0s = offspan.gaussian(jax.random.key(0), 3, horizon=6), offspan.basis(3, 1)
@@ -70,6 +74,10 @@ def diagnose(problem: Problem, run: Run, x0s: Any) -> Diagnosis:
     ('state', 2)
     """
     x0s = as_states("diagnose", "x0s", x0s, problem.state_dim)
+    if not isinstance(run, Run):
+        raise ValueError(
+            f"diagnose: `run` is a {type(run).__name__}, but must be what `train` returned, or `batch.run(r)` of `train_batch`."
+        )
     controller = run.controller
 
     def closed_loop(x):
@@ -92,9 +100,15 @@ def diagnose(problem: Problem, run: Run, x0s: Any) -> Diagnosis:
             steps_before, x0 = _first(broken_costates[:, ::-1])
             what, time_step = "gradient", X.shape[1] - 1 - steps_before
         else:
-            norms = np.linalg.norm(costates.astype(float), axis=2)
-            what = "update" if run.status is Status.diverged else "nothing"
-            x0, time_step = map(int, np.unravel_index(np.argmax(norms), norms.shape))
+            J_is_finite, gradient_is_finite = _finite_value_and_gradient(cost, problem, controller, x0s)
+            largest = np.linalg.norm(costates.astype(float), axis=2) if J_is_finite else C
+            x0, time_step = map(int, np.unravel_index(np.argmax(largest), largest.shape))
+            if not (J_is_finite and gradient_is_finite):
+                what = "gradient" if J_is_finite else "cost"
+            elif loss is not None and not all(_finite_value_and_gradient(loss, problem, controller, x0s)):
+                what = "loss"
+            else:
+                what = "update" if run.status is Status.diverged else "nothing"
         return Diagnosis(
             what,
             run.iterations,
@@ -105,6 +119,17 @@ def diagnose(problem: Problem, run: Run, x0s: Any) -> Diagnosis:
             np.array([_spectral_norm(product) for product in products[x0]]),
             np.linalg.norm(costates[x0].astype(float), axis=1),
         )
+
+
+def _finite_value_and_gradient(objective: Loss, problem: Problem, controller: Any, x0s: Any) -> tuple[bool, bool]:
+    """Whether the objective, and its gradient by the controller's weights, are finite."""
+
+    def value_of(controller):
+        value = objective(problem, controller, x0s)
+        return value[0] if isinstance(value, tuple) else value
+
+    value, gradient = eqx.filter_value_and_grad(value_of)(controller)
+    return bool(np.isfinite(value)), all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
 
 
 def _first(broken: np.ndarray) -> tuple[int, int]:
@@ -143,5 +168,6 @@ def _spectral_norm(M: np.ndarray) -> float:
 def _explosion(run: Run) -> int:
     """The first recorded iteration whose cost is `EXPLOSION` times the least before it, or not finite."""
     cost = np.where(np.isfinite(run.cost), run.cost, np.inf)
-    exploded = cost > EXPLOSION * np.minimum.accumulate(np.append(np.inf, cost[:-1])) if len(cost) else np.array([])
+    least = np.minimum.accumulate(np.append(np.inf, cost[:-1]))
+    exploded = cost > EXPLOSION * np.maximum(least, 1e-9 * cost[:1].sum())  # after a cost of zero, not everything has exploded
     return int(run.recorded[np.argmax(exploded)]) if exploded.any() else run.iterations

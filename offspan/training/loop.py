@@ -137,7 +137,7 @@ def advance(update: Update, stop: StoppingRule, state: LoopState, count: Int[Arr
     """Up to `count` ≤ CHUNK updates of each run as one program, whatever `count` is; `update(controllers, optimizer_states)` gives (J, both
     anew).
 
-    The iteration that ends a run changes nothing but its status, and its cost is recorded; then it stands still until all have ended.
+    The iteration that ends a run makes no update, and its cost is recorded; then the run stands still until all have ended.
     """
 
     def unfinished(carry):

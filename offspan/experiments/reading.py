@@ -1,0 +1,72 @@
+"""Specs from files: presets by name, TOML files of one's own, and matrices beside them. A mistake becomes one sentence."""
+
+import importlib.resources
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydantic
+
+from offspan.checks import nearest
+from offspan.experiments.spec import KINDS, Adversarial, Matrices, Objective, Spec
+
+
+def load_preset(name: str) -> Spec:
+    if name not in preset_names():
+        raise ValueError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
+    text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text()
+    return _parse(tomllib.loads(text), f"preset {name}")
+
+
+def preset_names() -> list[str]:
+    folder = importlib.resources.files("offspan.experiments") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_spec(path: Path) -> Spec:
+    """Reads a spec; `file = "….npz"` under a system's matrices stands for the arrays A, B, Q, R in that file, beside the spec."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {str(path)!r}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a TOML file: {error}.") from error
+    content.setdefault("name", path.stem)
+    matrices = content.get("matrices", {})
+    for own in matrices.values() if isinstance(matrices, dict) else ():
+        if isinstance(own, dict) and "file" in own:
+            own.update(_read_npz(path.parent / str(own.pop("file"))))
+    return _parse(content, str(path))
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: np.asarray(arrays[name], float).tolist() for name in arrays.files}
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {str(path)!r}.") from None
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not an .npz file of numbers ({error}); write it with numpy.savez(path, A=…, B=…).") from error
+
+
+def _parse(content: dict[str, Any], source: str) -> Spec:
+    kind = content.setdefault("kind", "lqr")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"{source}: there is no kind {kind!r}{nearest(str(kind), list(KINDS))}; there are {', '.join(KINDS)}.")
+    try:
+        return KINDS[kind].model_validate(content)
+    except pydantic.ValidationError as error:
+        # A key misspelt is also a key missing; the misspelling is the better news.
+        first = next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
+        place = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            *inside, key = map(str, first["loc"])
+            tables = {"matrices": Matrices, "policy_gradient": Objective, "minimal_cost": Objective, "non_extrapolating": Adversarial}
+            model = tables[inside[0]] if inside else KINDS[kind]
+            raise ValueError(f"{source}: there is no key {place!r}{nearest(key, list(model.model_fields))}.") from None
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        where = f"`{place}`: " if place else ""
+        given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
+        raise ValueError(f"{source}: {where}{message}{given}.") from None
