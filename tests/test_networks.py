@@ -38,7 +38,7 @@ def assert_same_bits(first, second) -> None:
 
 
 def test_a_batch_is_its_runs():
-    """Each controller, cost and status as if trained alone; also with seen states of its own, and three runs shared out over two devices."""
+    """Each controller, cost and status as if trained alone; also with seen states of its own, and with three runs on two devices."""
     assert jax.device_count() == 2
     starts = networks(3)
     own = np.stack([X0S, X0S + 0.1, X0S - 0.2])
@@ -181,7 +181,7 @@ class Root(eqx.Module):
 
 def test_the_diagnosis_tells_sums_weights_and_losses_apart():
     """Numbers that no single time step shows: the sum of costs, the gradient by weights, and a loss that overflows where J does not."""
-    line = {"state_dim": 1, "control_dim": 1, "horizon": 2}
+    line: dict[str, Any] = {"state_dim": 1, "control_dim": 1, "horizon": 2}
     still = offspan.FunctionProblem(lambda x, u: x + 0 * u, lambda x, u: x @ x, **line)
     settings = {"optimizer": optax.sgd(1e-3), "iterations": 3}
     x0s = np.full((1, 1), 1.2e154)  # its square is finite, three of them are not
@@ -372,7 +372,9 @@ def test_nothing_to_normalise_by_is_not_perfect(tmp_path):
 def test_the_settings_of_a_preset_are_known_whatever_the_name():
     spec = load_preset("pendulum")
     assert isinstance(spec, NetworkSpec)
-    assert _preset(spec.with_seeds(9).as_quick()) == "pendulum"
+    varied = spec.with_seeds(9).as_quick()
+    assert isinstance(varied, NetworkSpec)
+    assert _preset(varied) == "pendulum"
     assert _preset(spec.model_copy(update={"width": 49})) is None
 
 

@@ -144,13 +144,13 @@ def test_the_gradient_through_costates_is_that_of_the_loop():
 class Switched(offspan.Problem):
     """x' = x + u where the first of some whole numbers is large, at a cost with √p in it."""
 
-    switches: jax.Array
-    p: jax.Array
+    switches: jax.Array = eqx.field(default_factory=lambda: jnp.array([2, 3]))
+    p: jax.Array = eqx.field(default_factory=lambda: jnp.array(0.0))
     state_dim: int = eqx.field(static=True, default=1)
     control_dim: int = eqx.field(static=True, default=1)
     horizon: int = eqx.field(static=True, default=3)
     cost_scale: float = eqx.field(static=True, default=1.0)
-    control_bounds: None = eqx.field(static=True, default=None)
+    control_bounds: tuple | None = eqx.field(static=True, default=None)
 
     def step(self, x, u):
         return jnp.where(self.switches[0] > 1, x + u, x)
@@ -161,7 +161,7 @@ class Switched(offspan.Problem):
 
 def test_whole_numbers_and_what_is_not_differentiated_by_do_no_harm():
     """With K = k from x = 1, J(k) = Σ_h (1 + k)^{2h}; √p at 0 has no derivative, but nobody asked for it."""
-    problem, x0s = Switched(jnp.array([2, 3]), jnp.array(0.0)), jnp.ones((1, 1))
+    problem, x0s = Switched(), jnp.ones((1, 1))
     J = lambda k: offspan.cost(problem, lambda x: k * x, x0s)  # noqa: E731
     expected = sum(2 * h * 1.5 ** (2 * h - 1) for h in range(4))
     for derivative in (jax.grad(J), jax.jit(jax.grad(J)), jax.jacfwd(J), lambda k: jax.vmap(jax.grad(J))(k[None])[0]):

@@ -44,8 +44,6 @@ def markdown_table(sheet: Sheet) -> str:
 
 def latex_table(sheet: Sheet) -> str:
     escape = str.maketrans(LATEX)
-        {"−": "$-$", "<": "$<$", "∞": r"$\infty$", "η": r"$\eta$", "–": "--", "_": r"\_", "*": "$^*$", "‖": r"$\|$"} | GREEK
-    )
     head, *body = [" & ".join(cell.translate(escape) for cell in row) + r" \\" for row in [sheet.headings, *sheet.rows]]
     begin = rf"\begin{{tabular}}{{l{'r' * (len(sheet.headings) - 1)}}}"
     return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""])
