@@ -91,7 +91,7 @@ def run_batch(
     devices = jax.devices()[:runs]
     mesh = Mesh(np.array(devices), ("runs",))
     filled = np.minimum(np.arange(-(-runs // len(devices)) * len(devices)), runs - 1)  # equal shares: the last run fills them up
-    loop, x0s = jax.device_put(jax.tree.map(lambda leaf: leaf[filled], (loop, x0s)), NamedSharding(mesh, RUNS))
+    loop, x0s = jax.device_put(jax.tree.map(lambda leaf: _strong(leaf)[filled], (loop, x0s)), NamedSharding(mesh, RUNS))
 
     def state() -> BatchState:
         leaves = [_as_numpy(leaf)[:runs] for leaf in jax.tree.leaves(loop)]
@@ -117,6 +117,11 @@ def _together(chunks: list[np.ndarray], runs: int) -> np.ndarray:
 def _ends(loop: LoopState, runs: int) -> tuple[np.ndarray, np.ndarray]:
     """Status and updates made."""
     return np.array([STATUS[int(status)] for status in loop.status[:runs]]), np.asarray(loop.iteration[:runs])
+
+
+def _strong(leaf: Array) -> Array:
+    """With a type of its own: a constant's is weak, the first chunk makes it strong, and the second would be compiled again."""
+    return leaf if _is_key(leaf) else jax.lax.convert_element_type(leaf, leaf.dtype)
 
 
 def _is_key(leaf: Array) -> bool:
