@@ -1,6 +1,7 @@
 """The command line: parse, call one function, print."""
 
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -177,14 +178,30 @@ def _run_and_report(spec, folder: Path) -> None:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
+    interrupted = False
+
+    def interrupt(*_) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    def progress(share: float) -> None:
+        # Python drops an exception that is raised inside a finaliser, and with it a Ctrl-C at that moment.
+        if interrupted:
+            raise KeyboardInterrupt
+        bar.update(task, completed=share)
+
     try:
+        signal.signal(signal.SIGINT, interrupt)
         with Progress(*columns, console=console) as bar:
             task = bar.add_task(spec.name, total=1.0)
-            result = run(spec, folder, lambda share: bar.update(task, completed=share))
+            result = run(spec, folder, progress)
             bar.update(task, completed=1.0)
     except KeyboardInterrupt:
         print(f"offspan: stopped; what was done of {spec.name} is kept, and the same command goes on from there.", file=sys.stderr)
         raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     other = getattr(spec, "compare_with", None)
     beside = RunFolder(folder / other) if other else None
     if beside is not None and not beside.is_complete():

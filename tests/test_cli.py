@@ -54,10 +54,10 @@ def test_a_spec_of_ones_own_from_the_first_run_to_its_table(tmp_path):
 
 
 def test_quick_presets_say_so(tmp_path):
-    done = offspan_command("reproduce", "lqr-random-abq", "--quick", cwd=tmp_path)
+    done = offspan_command("reproduce", "lqr-random-abq", "--quick", "--seeds", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "lqr-random-abq-quick" in done.stdout
-    assert "Drawn alone: for the comparison with lqr, reproduce that first." in done.stdout
+    assert "lqr-random-abq-2-seeds-quick" in done.stdout
+    assert "Drawn alone: for the comparison with lqr-2-seeds-quick, reproduce that first." in done.stdout
 
 
 def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):

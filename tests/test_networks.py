@@ -299,6 +299,7 @@ def loop_costs(layers, x0s, targets) -> np.ndarray:
     return np.array(costs)
 
 
+@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_a_network_result_holds_what_its_controllers_do(small):
     """Costs by a plain NumPy loop over the stored weights; the measure by its definition; the runs shown by the paper's choice."""
     _, result = small
@@ -328,6 +329,7 @@ def test_a_network_result_holds_what_its_controllers_do(small):
     assert result.attrs["diagnoses"] == ""
 
 
+@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_the_adversarial_runs_descend_towards_other_targets(small):
     """J(S) + λ J_adv(U) of these is below that of every other run."""
     _, result = small
@@ -378,6 +380,7 @@ def test_the_settings_of_a_preset_are_known_whatever_the_name():
     assert _preset(spec.model_copy(update={"width": 49})) is None
 
 
+@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
     """A real process, killed with SIGKILL after a checkpoint of its second part, then left to finish."""
     (tmp_path / "small.toml").write_text(SPEC)
@@ -400,6 +403,7 @@ def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
     assert folder.load_result().identical(small[1])
 
 
+@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_the_report_of_a_network_experiment(small, tmp_path):
     _, result = small
     made = report(result)
@@ -424,6 +428,7 @@ def test_the_report_of_a_network_experiment(small, tmp_path):
     assert len(made.data) == 3 + 2 + 2
 
 
+@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_more_than_five_seeds_have_a_distribution_with_the_papers_number(small):
     _, result = small
     assert "preset" not in result.attrs
