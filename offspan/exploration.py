@@ -1,15 +1,21 @@
-"""What trajectories visit: the states of a training step, and the directions that can be reached at all."""
+"""What trajectories visit: the states of a training step, how much of each direction and region is among them, whose gradients agree with
+theirs, and the directions that can be reached at all.
+"""
 
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
-from offspan.checks import as_floats, as_states, is_concrete
+from offspan.checks import as_floats, as_states, is_concrete, is_false
+from offspan.controllers import Linear
 from offspan.problems.base import Problem
-from offspan.problems.lqr import LQR
-from offspan.rollout import Controller, rollout
+from offspan.problems.lqr import LQR, as_lqr
+from offspan.rollout import Controller, as_gain, cost, rollout
 
 
 def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"]) -> Float[Array, "s v n"]:
@@ -22,6 +28,82 @@ def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLik
     states = jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s)
     last_control_is_free = isinstance(problem, LQR) and is_concrete(problem.R) and not np.any(np.asarray(problem.R))
     return states[:, :-1] if last_control_is_free else states
+
+
+def gramian(problem: LQR, x0s: Any, K: Any = None) -> Float[Array, "n n"]:
+    """G = 1/|S| Σ_{x_0∈S} Σ_h x_h x_hᵀ over the states that training hears of (`visited_states`), under u = K x; K = 0 by default.
+
+    It is finite for any system, since the horizon is. Directions with Gv = 0 are the ones that policy gradient leaves alone
+    [R24, prop:no_exploration_no_extrapolation].
+
+    >>> import offspan
+    >>> gramian(offspan.shift(3, horizon=2), offspan.basis(3, 1)).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    m, n = as_lqr("gramian", problem).control_dim, problem.state_dim
+    X = visited_states(problem, Linear(jnp.zeros((m, n)) if K is None else as_gain("gramian", problem, K)), x0s)
+    return jnp.einsum("shi,shj->ij", X, X) / X.shape[0]
+
+
+def overlap(problem: LQR, x0s: Any, unseen: Any, K: Any = None) -> Float[Array, "u"]:
+    """uᵀGu / tr G for each unseen direction u, at length 1: the share of the visited states' squared length that lies along u.
+
+    Zero for a direction that is never visited; over an orthonormal basis of the space the shares sum to one.
+    """
+    U = as_states("overlap", "unseen", unseen, as_lqr("overlap", problem).state_dim)
+    lengths = jnp.linalg.norm(U, axis=1, keepdims=True)
+    if is_false(jnp.all(lengths > 0)):
+        raise ValueError("overlap: `unseen` has a zero state, which is no direction.")
+    G = gramian(problem, x0s, K)
+    return jnp.einsum("ui,ij,uj->u", U / lengths, G, U / lengths) / jnp.trace(G)
+
+
+def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, scale: Any = 1.0) -> Float[Array, "n n"]:
+    """The covariance, about their mean, of all states visited from S, in the coordinates x / scale; for any problem and controller."""
+    n = problem.state_dim
+    Z = visited_states(problem, controller, x0s).reshape(-1, n) / _as_scale("visited_covariance", scale, n)[None]
+    Z = Z - Z.mean(axis=0, keepdims=True)
+    return Z.T @ Z / Z.shape[0]
+
+
+def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any, *, scale: Any = 1.0) -> Float[Array, "c"]:
+    """For each candidate, its distance to the nearest state visited from S, in the coordinates x / scale; 0 where training comes by."""
+    n = problem.state_dim
+    factor = _as_scale("coverage", scale, n)[None]
+    visited = visited_states(problem, controller, x0s).reshape(-1, n) / factor
+    candidates = as_states("coverage", "candidates", candidates, n) / factor
+    return jnp.min(jnp.linalg.norm(candidates[:, None] - visited[None], axis=2), axis=1)
+
+
+def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float[Array, "s w"]:
+    """∇J(π; x) by all weights of the controller, laid out in a row, for each state x on its own."""
+    x0s = as_states("state_gradients", "x0s", x0s, problem.state_dim)
+    weights, structure = eqx.partition(controller, eqx.is_inexact_array)
+    if not jax.tree.leaves(weights):
+        raise ValueError(f"state_gradients: the controller (a {type(controller).__name__}) holds no weights to differentiate by.")
+    flat, unravel = ravel_pytree(weights)
+    return jax.vmap(jax.grad(lambda flat, x0: cost(problem, eqx.combine(unravel(flat), structure), x0[None])), (None, 0))(flat, x0s)
+
+
+def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unseen: Any) -> Float[Array, "u"]:
+    """cos(∇J(π; S), ∇J(π; x)) for each unseen x: does a step of training on S also lower the cost from x?
+
+    The inner product whose mean is computed in the proof of thm:typical_system, defined for networks as well; 0 where either gradient is.
+    """
+    seen = state_gradients(problem, controller, x0s).mean(axis=0)
+    others = state_gradients(problem, controller, unseen)
+    lengths = jnp.linalg.norm(others, axis=1) * jnp.linalg.norm(seen)
+    return jnp.where(lengths > 0, others @ seen / jnp.where(lengths > 0, lengths, 1), 0)
+
+
+def _as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
+    scale = jnp.asarray(scale, float)
+    scale = as_floats(
+        where, "scale", jnp.broadcast_to(scale, (n,)) if scale.ndim == 0 else scale, shape=(n,), meaning=f"one or {n} numbers"
+    )
+    if is_false(jnp.all(scale > 0)):
+        raise ValueError(f"{where}: `scale` must be positive: what counts as far in each coordinate.")
+    return scale
 
 
 def krylov_rank(A: Any, x0s: Any) -> int:
