@@ -207,7 +207,8 @@ def _run_and_report(spec, folder: Path) -> None:
     if beside is not None and not beside.is_complete():
         console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
         beside = None
-    made = report(result, beside.load_result() if beside else None)
+    with console.status("drawing …"):
+        made = report(result, beside.load_result() if beside else None)
     console.print(terminal_table(made.sheets["table"]))
     tables = {f"{name}.md": markdown_table(sheet) for name, sheet in made.sheets.items()}
     tables |= {f"{name}.tex": latex_table(sheet) for name, sheet in made.sheets.items()}

@@ -304,6 +304,10 @@ MISTAKES = {
         lambda: list(verify((), Settings(dim=1))),
         "verify: `dim` is 1, but must be a whole number of at least 2.",
     ),
+    "a step with an if in it": (
+        lambda: offspan.FunctionProblem(lambda x, u: x if x[0] > 0 else -x, lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=1),
+        "FunctionProblem: `step` cannot be traced by jax for a state of shape (1,) and a control of shape (1,)",
+    ),
     "controllers of several shapes": (
         lambda: offspan.train_batch(
             LQR2, [offspan.Linear(EYE), offspan.Linear(np.ones((2, 3)))], E1, optimizer=optax.sgd(0.1), iterations=1

@@ -446,7 +446,10 @@ def test_more_than_five_seeds_have_a_distribution_with_the_papers_number(small):
 MISTAKES = {
     "a state that is too long": (SPEC.replace("[[2.6], [3.6]]", "[[2.6, 0.0, 0.0]]"), "`seen_states` has states of length 3"),
     "targets that do not fit": (SPEC.replace("[[0.0], [6.283]]", "[[0.0], [6.283], [0.0]]"), "must be one state of at most 2 numbers"),
-    "an unknown setting": (SPEC.replace("{ horizon = 12 }", "{ horizn = 12 }"), "[settings] do not fit a pendulum"),
+    "an unknown setting": (
+        SPEC.replace("{ horizon = 12 }", "{ horizn = 12 }"),
+        "a pendulum has no setting 'horizn' (did you mean 'horizon'?)",
+    ),
     "a setting that is wrong": (SPEC.replace("{ horizon = 12 }", "{ horizon = 0 }"), "Pendulum: `horizon` is 0"),
     "an unknown optimiser": (SPEC.replace('"gradient-descent"', '"sgd"'), "`policy_gradient.optimizer`"),
     "looks that do not fit": (SPEC + "look_every = 300", "`look_every` is 300, but must divide 1000"),

@@ -65,7 +65,9 @@ def _parse(content: dict[str, Any], source: str) -> Spec:
             *inside, key = map(str, first["loc"])
             tables = {"matrices": Matrices, "policy_gradient": Objective, "minimal_cost": Objective, "non_extrapolating": Adversarial}
             model = tables[inside[0]] if inside else KINDS[kind]
-            raise ValueError(f"{source}: there is no key {place!r}{nearest(key, list(model.model_fields))}.") from None
+            known = list(model.model_fields)
+            hint = nearest(key, known) or (f"; there are {', '.join(known)}" if inside else "")
+            raise ValueError(f"{source}: there is no key {place!r}{hint}.") from None
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
         where = f"`{place}`: " if place else ""
         given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""

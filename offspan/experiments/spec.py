@@ -1,6 +1,7 @@
 """What an experiment is: the content of a small TOML file, checked at the door. Every word in it becomes a value here, once."""
 
 import hashlib
+import inspect
 import itertools
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
@@ -238,6 +239,9 @@ class NetworkSpec(Spec):
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
+        known = list(inspect.signature(PROBLEMS[self.problem]).parameters)
+        if unknown := [key for key in self.settings if key not in known]:
+            raise ValueError(f"a {self.problem} has no setting {unknown[0]!r}{nearest(unknown[0], known)}; there are {', '.join(known)}")
         try:
             n = self.make_problem().state_dim
         except TypeError as error:

@@ -80,7 +80,14 @@ class FunctionProblem(Problem):
         self.step_function, self.cost_function = _as_pytree(step), _as_pytree(stage_cost)
         x, u = (jax.ShapeDtypeStruct((size,), jnp.result_type(float)) for size in (self.state_dim, self.control_dim))
         for name, method, expected in (("step", self.step_function, x.shape), ("stage_cost", self.cost_function, ())):
-            returned = jax.eval_shape(method, x, u)
+            try:
+                returned = jax.eval_shape(method, x, u)
+            except TypeError as error:
+                reason = str(error).splitlines()[0].rstrip(".")
+                raise ValueError(
+                    f"{where}: `{name}` cannot be traced by jax for a state of shape {x.shape} and a control of shape {u.shape} ({reason}); "
+                    "use jax.numpy in place of numpy, jnp.where in place of `if`, and x[i], u[i] for numbers."
+                ) from error
             if getattr(returned, "shape", None) != expected:
                 raise ValueError(
                     f"{where}: `{name}` returned {getattr(returned, 'shape', returned)} for a state of shape {x.shape} and a control of "

@@ -105,9 +105,10 @@ def network_sheet(result: xr.Dataset) -> Sheet:
 
 def _note(result: xr.Dataset) -> str:
     parts = [
-        "1 = no extrapolation, 0 = perfect; a run that diverged counts as the worst.",
+        "0 = perfect, 1 = no extrapolation, more = worse than that; a run that diverged counts as the worst.",
         "Costs are of the seed named: of median measure, of lowest J(S), of lowest J(U).",
     ]
+    parts += _doubts(result)
     if not _is_defined(result):
         parts.append("The measure is not defined: non-extrapolating runs diverged, or cost no more than those trained on unseen states.")
     if (said := paper_number(result)) is not None:
@@ -119,6 +120,18 @@ def _note(result: xr.Dataset) -> str:
         happened, _, advice = first.split("\n")
         parts.append(f"{happened} {advice}" + (f" {len(others)} more diverged: see `diagnoses` in result.nc." if others else ""))
     return " ".join(parts)
+
+
+def _doubts(result: xr.Dataset) -> list[str]:
+    """A controller to compare with should be as good on the seen states."""
+    learned = float(result.policy_gradient_training_cost.sel(seed=int(result.shown_seed)))
+    baseline = float(result.non_extrapolating_training_cost.sel(baseline_seed=int(result.shown_baseline_seed)))
+    if baseline > 1.5 * learned:
+        ratio = f"{baseline / learned:.1f}"
+        return [
+            f"On the seen states the non-extrapolating run costs {ratio} times the other: not trained to its end, so the measure says little."
+        ]
+    return []
 
 
 def _is_defined(result: xr.Dataset) -> bool:

@@ -64,7 +64,7 @@ def animation(result: xr.Dataset) -> list[Any]:
     axes = [_axes(figure, result, 1, 2, place) for place in (1, 2)]
     for ax, objective in zip(axes, SHOWN, strict=True):
         ax.set_title(OBJECTIVES[objective], fontsize=10)
-    figure.legend(handles=_handles(), loc="lower center", ncols=3, frameon=False, fontsize=8)
+    figure.legend(handles=_handles(result), loc="lower center", ncols=4, frameon=False, fontsize=8)
     seconds = figure.text(0.5, 0.95, "", ha="center", fontsize=9)
     horizon = int(result.attrs["horizon"])
     images = []
@@ -102,7 +102,7 @@ def curves_figure(result: xr.Dataset) -> Figure:
 
 def unseen_figure(result: xr.Dataset) -> Figure:
     """The cost from each unseen state: every seed of policy gradient and its median, beside the two controllers compared with."""
-    figure = Figure(figsize=(max(6.0, 1.0 + 0.8 * result.sizes["unseen"]), 4.0), layout="constrained")
+    figure = Figure(figsize=(max(8.5, 1.0 + 0.8 * result.sizes["unseen"]), 4.0), layout="constrained")
     ax = figure.subplots()
     places = np.arange(result.sizes["unseen"])
     costs = result.policy_gradient_unseen_cost.where(result.policy_gradient_status != DIVERGED, np.inf)
@@ -130,6 +130,7 @@ def unseen_figure(result: xr.Dataset) -> Figure:
     )
     ax.set_xlabel("unseen initial state: angle θ" if shown == 1 else "unseen initial state: position x, y, z")
     ax.tick_params(axis="x", rotation=0 if shown == 1 or len(places) < 6 else 25)
+    ax.set_xlim(-0.5, len(places) - 0.5)
     ax.set_ylabel("cost J from that state")
     ax.spines[["top", "right"]].set_visible(False)
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
@@ -194,17 +195,19 @@ def _scene(result: xr.Dataset):
     return scene(result.attrs["problem"], result.attrs.get("rotation", "paper"))
 
 
-def _handles() -> list[Line2D]:
-    points = {"linestyle": "", "markersize": 8}
+def _handles(result: xr.Dataset) -> list[Line2D]:
+    points: dict[str, Any] = {"linestyle": "", "markersize": 8}
+    outside = Line2D([], [], color="0.4", marker="^", markerfacecolor="none", label="outside of the box", **points)
     return [
         *(Line2D([], [], color=colour, marker=MARKERS[colour], label=f"{group} in training", **points) for group, colour in GROUPS.items()),
         Line2D([], [], color="black", marker="*", markerfacecolor="none", label="target", **points),
+        *([outside] if result.attrs["problem"] == "quadcopter" else []),
     ]
 
 
 def _finish(figure: Figure, result: xr.Dataset) -> None:
     figure.get_layout_engine().set(rect=(0.0, 0.0, 1.0, 0.95))  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
-    figure.legend(handles=_handles(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(handles=_handles(result), loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(f"{_caption(result)}; shown: seed {int(result.shown_seed)}", fontsize=9)
 
 

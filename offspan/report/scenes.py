@@ -46,10 +46,10 @@ def _draw_pendulums(ax: Axes, states: np.ndarray, colour: str) -> list[Any]:
 
 
 def _room(ax: Any, target: np.ndarray, states: np.ndarray) -> None:
-    """The box around the target and the initial states, down to the ground, with some space."""
+    """The box around the target and the initial states, down to the ground, with some space, and no narrower than a metre."""
     positions = np.vstack([states[:, :3], target[None, :3]])
     low, high = positions.min(axis=0) - 0.25, positions.max(axis=0) + 0.25
-    low[2] = min(low[2], -0.1)
+    low, high = np.minimum(low, [-0.5, -0.5, -0.1]), np.maximum(high, [0.5, 0.5, 0.5])
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), zlim=(low[2], high[2]))
     ax.set_box_aspect(high - low)
     ax.set_xlabel("x", labelpad=-8)

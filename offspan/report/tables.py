@@ -46,7 +46,8 @@ def latex_table(sheet: Sheet) -> str:
     escape = str.maketrans(LATEX)
     head, *body = [" & ".join(cell.translate(escape) for cell in row) + r" \\" for row in [sheet.headings, *sheet.rows]]
     begin = rf"\begin{{tabular}}{{l{'r' * (len(sheet.headings) - 1)}}}"
-    return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""])
+    note = "% " + sheet.note.replace("\n", " ")
+    return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", note, ""])
 
 
 def measure_sheet(result: xr.Dataset) -> Sheet:

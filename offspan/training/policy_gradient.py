@@ -70,6 +70,8 @@ def train_batch(
 
     A run that diverges or stops early changes no bit of the others. `on_chunk` sees the batch after each chunk of iterations, and `resume`
     takes up such a state again, to the same bits. An optimiser that draws random numbers draws the same ones for every run.
+    `Batch.cost` is of controllers before an update, and NaN after a run's end: for the result of run r, ask `cost(problem,
+    batch.controllers[r], x0s)`.
 
     >>> import jax, offspan
     >>> starts = [offspan.MLP.init(key, 2, 1, width=8) for key in jax.random.split(jax.random.key(0), 3)]
