@@ -85,8 +85,8 @@ class FunctionProblem(Problem):
             except TypeError as error:
                 reason = str(error).splitlines()[0].rstrip(".")
                 raise ValueError(
-                    f"{where}: `{name}` cannot be traced by jax for a state of shape {x.shape} and a control of shape {u.shape} ({reason}); "
-                    "use jax.numpy in place of numpy, jnp.where in place of `if`, and x[i], u[i] for numbers."
+                    f"{where}: `{name}` cannot be traced by jax for a state of shape {x.shape} and a control of shape {u.shape}; use "
+                    f"jax.numpy in place of numpy, jnp.where in place of `if`, and x[i], u[i] for numbers ({reason})."
                 ) from error
             if getattr(returned, "shape", None) != expected:
                 raise ValueError(

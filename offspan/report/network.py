@@ -128,9 +128,7 @@ def _doubts(result: xr.Dataset) -> list[str]:
     baseline = float(result.non_extrapolating_training_cost.sel(baseline_seed=int(result.shown_baseline_seed)))
     if baseline > 1.5 * learned:
         ratio = f"{baseline / learned:.1f}"
-        return [
-            f"On the seen states the non-extrapolating run costs {ratio} times the other: not trained to its end, so the measure says little."
-        ]
+        return [f"On the seen states the non-extrapolating run costs {ratio} times the other, so the measure says little."]
     return []
 
 
