@@ -100,6 +100,30 @@ def test_a_batch_is_taken_up_to_the_same_bits():
         np.testing.assert_array_equal(again.status, whole.status)
 
 
+class Once(offspan.StoppingRule):
+    """Fires at the fourth iteration and never again, for a run whose first bias is 0.25."""
+
+    def init(self, controller):
+        return jnp.asarray(0)
+
+    def update(self, memory, iteration, cost, controller):
+        return memory + 1, (memory == 3) & (controller.layers[0][1][0] == 0.25)
+
+    def result(self, memory, cost, controller):
+        return controller
+
+
+def test_a_run_that_has_ended_stays_ended_while_others_go_on():
+    """Four runs on two devices, so that the one that ends shares its device with one that does not."""
+    starts = networks(4)
+    (W, b), *rest = starts[0].layers
+    starts[0] = offspan.MLP([(W, b.at[0].set(0.25)), *rest])
+    batch = offspan.train_batch(PENDULUM, starts, X0S, optimizer=optax.sgd(0.0), iterations=20, stop=Once(), record_every=1)
+    assert batch.status.tolist() == ["converged", "finished", "finished", "finished"]
+    assert batch.iterations.tolist() == [3, 20, 20, 20]
+    assert np.isfinite(batch.cost).sum(axis=1).tolist() == [4, 20, 20, 20]
+
+
 def test_a_batch_that_has_ended_takes_no_more_time():
     heard = []
     offspan.train_batch(
@@ -369,6 +393,15 @@ def test_nothing_to_normalise_by_is_not_perfect(tmp_path):
     sheet = report(result).sheets["table"]
     assert [row[-1] for row in sheet.rows] == ["–", "–", "–"]
     assert "The measure is not defined" in sheet.note
+
+
+@pytest.mark.xdist_group("network result")
+def test_a_measure_that_should_not_be_trusted_says_so(small):
+    _, result = small
+    assert "beats the runs" not in report(result.assign(normalized_cost=("seed", [0.1, 0.2, 0.3]))).sheets["table"].note
+    assert "A seed below 0 beats the runs" in report(result.assign(normalized_cost=("seed", [-0.5, 0.2, 0.3]))).sheets["table"].note
+    untrained = result.assign(non_extrapolating_training_cost=1e4 * result.non_extrapolating_training_cost)
+    assert "so the measure says little" in report(untrained).sheets["table"].note
 
 
 def test_the_settings_of_a_preset_are_known_whatever_the_name():

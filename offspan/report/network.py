@@ -123,13 +123,16 @@ def _note(result: xr.Dataset) -> str:
 
 
 def _doubts(result: xr.Dataset) -> list[str]:
-    """A controller to compare with should be as good on the seen states."""
+    """A controller to compare with should be as good on the seen states, and no seed much better than the estimate of the least cost."""
+    doubts = []
     learned = float(result.policy_gradient_training_cost.sel(seed=int(result.shown_seed)))
     baseline = float(result.non_extrapolating_training_cost.sel(baseline_seed=int(result.shown_baseline_seed)))
     if baseline > 1.5 * learned:
         ratio = f"{baseline / learned:.1f}"
-        return [f"On the seen states the non-extrapolating run costs {ratio} times the other, so the measure says little."]
-    return []
+        doubts.append(f"On the seen states the non-extrapolating run costs {ratio} times the other, so the measure says little.")
+    if (result.normalized_cost < -0.01).any():
+        doubts.append("A seed below 0 beats the runs that were trained on the unseen states, so these were not trained to their end.")
+    return doubts
 
 
 def _is_defined(result: xr.Dataset) -> bool:
