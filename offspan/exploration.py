@@ -61,7 +61,7 @@ def overlap(problem: LQR, x0s: Any, unseen: Any, K: Any = None) -> Float[Array, 
 def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, scale: Any = 1.0) -> Float[Array, "n n"]:
     """The covariance, about their mean, of all states visited from S, in the coordinates x / scale; for any problem and controller."""
     n = problem.state_dim
-    Z = visited_states(problem, controller, x0s).reshape(-1, n) / _as_scale("visited_covariance", scale, n)[None]
+    Z = visited_states(problem, controller, x0s).reshape(-1, n) / as_scale("visited_covariance", scale, n)[None]
     Z = Z - Z.mean(axis=0, keepdims=True)
     return Z.T @ Z / Z.shape[0]
 
@@ -69,7 +69,7 @@ def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, sc
 def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any, *, scale: Any = 1.0) -> Float[Array, "c"]:
     """For each candidate, its distance to the nearest state visited from S, in the coordinates x / scale; 0 where training comes by."""
     n = problem.state_dim
-    factor = _as_scale("coverage", scale, n)[None]
+    factor = as_scale("coverage", scale, n)[None]
     visited = visited_states(problem, controller, x0s).reshape(-1, n) / factor
     candidates = as_states("coverage", "candidates", candidates, n) / factor
     return jnp.min(jnp.linalg.norm(candidates[:, None] - visited[None], axis=2), axis=1)
@@ -96,7 +96,7 @@ def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unsee
     return jnp.where(lengths > 0, others @ seen / jnp.where(lengths > 0, lengths, 1), 0)
 
 
-def _as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
+def as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
     scale = jnp.asarray(scale, float)
     scale = as_floats(
         where, "scale", jnp.broadcast_to(scale, (n,)) if scale.ndim == 0 else scale, shape=(n,), meaning=f"one or {n} numbers"

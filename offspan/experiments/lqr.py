@@ -14,7 +14,6 @@ from offspan.problems import LQR
 from offspan.states import basis
 from offspan.training import LQRBatch, Status, train_lqr_batch
 
-State = LQRBatch
 STATUS = [Status.finished, Status.converged, Status.diverged]  # the integers 0, 1, 2 of the stored variable `status`
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
 
@@ -54,7 +53,11 @@ def problem_of(spec: LQRSpec, task: Task, dim: int, horizon: int) -> LQR:
     return jax.tree.map(lambda M: M.astype(spec.precision), spec.problem(task.system, task.seed, dim, horizon))
 
 
-def train(spec: LQRSpec, part: int, resume: LQRBatch | None, on_chunk: Callable[[LQRBatch], Any]) -> LQRBatch:
+def state_type(part: int) -> type:
+    return LQRBatch
+
+
+def train(spec: LQRSpec, part: int, earlier: list[LQRBatch], resume: LQRBatch | None, on_chunk: Callable[[LQRBatch], Any]) -> LQRBatch:
     """The batch of one shape."""
     dim, horizon = spec.shapes()[part]
     tasks, _ = distinct_tasks(spec)

@@ -4,23 +4,29 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
 from offspan.baselines import adversarial_objective
 from offspan.controllers import MLP, Bounded
 from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
+from offspan.experiments.network_spec import NetworkSpec
 from offspan.experiments.reading import load_preset, preset_names
-from offspan.experiments.spec import NetworkSpec
 from offspan.problems import Problem, Quadcopter
 from offspan.rollout import rollout
 from offspan.training import Batch, BatchState, NoImprovement, Status, diagnose, train_batch
 
-State = BatchState
 OBJECTIVES = ("policy_gradient", "non_extrapolating", "minimal_cost")  # the parts of an experiment, in their order
 
 
-def train(spec: NetworkSpec, part: int, resume: BatchState | None, on_chunk: Callable[[BatchState], Any]) -> BatchState:
+def state_type(part: int) -> type:
+    return BatchState
+
+
+def train(
+    spec: NetworkSpec, part: int, earlier: list[BatchState], resume: BatchState | None, on_chunk: Callable[[BatchState], Any]
+) -> BatchState:
     """All seeds of one objective."""
     latest = resume
 
@@ -63,7 +69,7 @@ def make(spec: NetworkSpec) -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray
     return problem, filled(spec.seen_states), unseen, np.broadcast_to(filled(spec.non_extrapolating.targets), unseen.shape)
 
 
-def first_controller(spec: NetworkSpec, problem: Problem, seed: int) -> MLP | Bounded:
+def first_controller(spec: Any, problem: Problem, seed: int) -> MLP | Bounded:
     """Where a seed begins, whatever the objective."""
     network = MLP.init(jax.random.key(seed), problem.state_dim, problem.control_dim, width=spec.width, depth=spec.depth)
     return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
@@ -173,6 +179,17 @@ def _diagnoses(spec: NetworkSpec, problem: Problem, batches: dict[str, Batch], s
         for r, seed in enumerate(seeds_of(spec, objective))
         if batch.status[r] == Status.diverged
     ]
+
+
+def shown_controller(spec: NetworkSpec, result: xr.Dataset) -> MLP | Bounded:
+    """Policy gradient's controller of the seed that is shown, from a stored result."""
+    shown = result.sel(seed=int(result.shown_seed))
+    names = [(f"policy_gradient_W{i}", f"policy_gradient_b{i}") for i in range(spec.depth)]
+    if any(name not in result for pair in names for name in pair):
+        raise ValueError(f"the result of {spec.name} holds no networks; run it again to have them.")
+    network = MLP([(jnp.asarray(shown[W].values), jnp.asarray(shown[b].values)) for W, b in names])
+    problem = spec.make_problem()
+    return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
 
 
 def _preset(spec: NetworkSpec) -> str | None:

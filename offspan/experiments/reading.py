@@ -10,14 +10,18 @@ import numpy as np
 import pydantic
 
 from offspan.checks import nearest
-from offspan.experiments.spec import KINDS, Adversarial, Matrices, Objective, Spec
+from offspan.experiments.network_spec import Adversarial, NetworkSpec, Objective
+from offspan.experiments.selection_spec import SelectionSpec
+from offspan.experiments.spec import LQRSpec, Matrices, Spec, StartsSpec
+
+KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network": NetworkSpec, "selection": SelectionSpec}
 
 
 def load_preset(name: str) -> Spec:
     if name not in preset_names():
         raise ValueError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
     text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text()
-    return _parse(tomllib.loads(text), f"preset {name}")
+    return spec_from(tomllib.loads(text), f"preset {name}")
 
 
 def preset_names() -> list[str]:
@@ -25,8 +29,20 @@ def preset_names() -> list[str]:
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 
 
+def presets_for(name: str) -> list[str]:
+    """The preset of that name, or all whose names begin with it and a dash."""
+    if name in preset_names():
+        return [name]
+    group = [preset for preset in preset_names() if preset.startswith(f"{name}-")]
+    return group or [load_preset(name).name]  # which says what there is
+
+
 def load_spec(path: Path) -> Spec:
     """Reads a spec; `file = "….npz"` under a system's matrices stands for the arrays A, B, Q, R in that file, beside the spec."""
+    return spec_from(read_toml(path), str(path))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -38,7 +54,7 @@ def load_spec(path: Path) -> Spec:
     for own in matrices.values() if isinstance(matrices, dict) else ():
         if isinstance(own, dict) and "file" in own:
             own.update(_read_npz(path.parent / str(own.pop("file"))))
-    return _parse(content, str(path))
+    return content
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
@@ -51,7 +67,8 @@ def _read_npz(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not an .npz file of numbers ({error}); write it with numpy.savez(path, A=…, B=…).") from error
 
 
-def _parse(content: dict[str, Any], source: str) -> Spec:
+def spec_from(content: dict[str, Any], source: str) -> Spec:
+    """`source` is named in errors."""
     kind = content.setdefault("kind", "lqr")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"{source}: there is no kind {kind!r}{nearest(str(kind), list(KINDS))}; there are {', '.join(KINDS)}.")

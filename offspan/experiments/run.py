@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import xarray as xr
 
-from offspan.experiments import lqr, network, starts
+from offspan.experiments import lqr, network, selection, starts
 from offspan.experiments.spec import Spec
 from offspan.experiments.store import RunFolder, provenance
 
 CHECKPOINT_SECONDS = 10.0
-# A kind of experiment is a module with a State (a named tuple of arrays, `done` iterations in), `train` and `to_dataset`.
-KINDS: dict[str, Any] = {"lqr": lqr, "starts": starts, "network": network}
+# A kind of experiment is a module with `state_type(part)` (a named tuple of arrays, `done` iterations in), `train` and `to_dataset`.
+KINDS: dict[str, Any] = {"lqr": lqr, "starts": starts, "network": network, "selection": selection}
 
 
 def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_seconds: float = CHECKPOINT_SECONDS) -> xr.Dataset:
@@ -41,7 +41,7 @@ def _run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_se
         def report(state: Any, part=part, before=before) -> None:
             progress((before + weights[part] * state.done / spec.iterations) / sum(weights))
 
-        state, spent = _train(spec, folder, part, report, checkpoint_seconds)
+        state, spent = _train(spec, folder, part, states, report, checkpoint_seconds)
         states.append(state)
         seconds += spent
     result = KINDS[spec.kind].to_dataset(spec, states)
@@ -51,10 +51,12 @@ def _run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_se
     return result
 
 
-def _train(spec: Spec, folder: RunFolder, part: int, report: Callable[[Any], Any], checkpoint_seconds: float) -> tuple[Any, float]:
+def _train(
+    spec: Spec, folder: RunFolder, part: int, earlier: list[Any], report: Callable[[Any], Any], checkpoint_seconds: float
+) -> tuple[Any, float]:
     """The state of one part at its end, and the seconds that went into it in all."""
     kind = KINDS[spec.kind]
-    latest, spent = folder.load_checkpoint(spec, part, kind.State)
+    latest, spent = folder.load_checkpoint(spec, part, kind.state_type(part))
     if latest is not None and latest.done == spec.iterations:
         return latest, spent
     started = saved = time.monotonic()
@@ -72,7 +74,7 @@ def _train(spec: Spec, folder: RunFolder, part: int, report: Callable[[Any], Any
             saved = time.monotonic()
 
     try:
-        latest = kind.train(spec, part, latest, on_chunk)
+        latest = kind.train(spec, part, earlier, latest, on_chunk)
     finally:
         save()
     return latest, spent + time.monotonic() - started

@@ -1,18 +1,19 @@
-"""What an experiment is: the content of a small TOML file, checked at the door. Every word in it becomes a value here, once."""
+"""What an experiment is: the content of a small TOML file, checked at the door. Every word in it becomes a value here, once.
+
+What all specs share, and the specs of linear controllers.
+"""
 
 import hashlib
-import inspect
 import itertools
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
-import optax
 import pydantic
 
 from offspan.checks import nearest
-from offspan.problems import LQR, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
+from offspan.problems import LQR, gaussian, gaussian_abq, identity, shift
 
 FAMILIES: dict[str, Callable[..., LQR]] = {
     "identity": lambda seed, dim, horizon: identity(dim, horizon=horizon),
@@ -21,8 +22,6 @@ FAMILIES: dict[str, Callable[..., LQR]] = {
     "gaussian-abq": lambda seed, dim, horizon: gaussian_abq(jax.random.key(seed), dim, horizon=horizon),
 }
 RANDOM = {"gaussian", "gaussian-abq"}
-PROBLEMS: dict[str, Callable[..., Problem]] = {"pendulum": Pendulum, "quadcopter": Quadcopter}
-OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {"gradient-descent": optax.sgd, "adam": optax.adam}
 
 Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
@@ -38,7 +37,7 @@ def _rectangular(rows: list[list[float]]) -> list[list[float]]:
     return rows
 
 
-def _distinct(values: list | None) -> list | None:
+def distinct(values: list | None) -> list | None:
     if values is not None and len(set(values)) < len(values):
         raise ValueError(f"has a value twice: {values}")
     return values
@@ -47,11 +46,11 @@ def _distinct(values: list | None) -> list | None:
 Matrix = Annotated[list[list[Number]], pydantic.Field(min_length=1), pydantic.AfterValidator(_rectangular)]
 
 
-class _Strict(pydantic.BaseModel):
+class Strict(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
 
-class Matrices(_Strict):
+class Matrices(Strict):
     """A system of one's own: x' = A x + B u with cost xᵀQx + uᵀRu; B and Q default to I, R to 0."""
 
     A: Matrix
@@ -60,7 +59,7 @@ class Matrices(_Strict):
     R: Matrix | None = None
 
 
-class Spec(_Strict):
+class Spec(Strict):
     """What every experiment has."""
 
     kind: Any  # a Literal in each kind of spec
@@ -71,6 +70,12 @@ class Spec(_Strict):
     precision: Literal["float32", "float64"] = "float64"
     quick_iterations: Positive | None = None
     quick: bool = False
+
+    @pydantic.field_validator("seeds", mode="before")
+    @classmethod
+    def _counted(cls, seeds: Any) -> Any:
+        """A number stands for the seeds 0, 1, …"""
+        return list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) and 0 < seeds <= 100_000 else seeds
 
     def as_quick(self) -> "Spec":
         """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
@@ -119,7 +124,7 @@ class LQRSpec(Spec):
     @pydantic.field_validator("systems", "dim", "horizon", "seen", "seeds", "learning_rate")
     @classmethod
     def _each_once(cls, values):
-        return _distinct(values)
+        return distinct(values)
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
@@ -192,80 +197,3 @@ class StartsSpec(Spec):
 
     def content(self) -> str:
         return f"{self.system}, control cost {self.control_cost:g}"
-
-
-class Objective(_Strict):
-    """How one of the three objectives of a network experiment is descended."""
-
-    optimizer: Literal["gradient-descent", "adam"]
-    learning_rate: Rate
-
-    def transformation(self) -> optax.GradientTransformation:
-        return OPTIMIZERS[self.optimizer](self.learning_rate)
-
-
-class Adversarial(Objective):
-    """J(S) + coefficient · J(U towards other targets): one target for each unseen state, or one for all."""
-
-    coefficient: Rate = 0.1
-    targets: Matrix
-
-
-class NetworkSpec(Spec):
-    """Network controllers for a non-linear problem: policy gradient on S, a controller that was trained not to extrapolate, and J̃*(U).
-
-    States and targets that are shorter than the problem's states are filled up with zeros.
-    """
-
-    kind: Literal["network"]
-    problem: Literal["pendulum", "quadcopter"]
-    settings: dict[str, Any] = {}
-    seen_states: Matrix
-    unseen_states: Matrix
-    baseline_seeds: list[Seed] = pydantic.Field([0, 1, 2, 3, 4], min_length=1)  # of the two objectives that are compared with
-    width: Positive = 50
-    depth: Positive = 4
-    policy_gradient: Objective
-    non_extrapolating: Adversarial
-    minimal_cost: Objective
-    look_every: Positive = 100
-    patience: Positive = 50
-    gain: Rate = 1e-5
-
-    @pydantic.field_validator("seeds", "baseline_seeds")
-    @classmethod
-    def _each_once(cls, values):
-        return _distinct(values)
-
-    @pydantic.model_validator(mode="after")
-    def _fits_together(self):
-        known = list(inspect.signature(PROBLEMS[self.problem]).parameters)
-        if unknown := [key for key in self.settings if key not in known]:
-            raise ValueError(f"a {self.problem} has no setting {unknown[0]!r}{nearest(unknown[0], known)}; there are {', '.join(known)}")
-        try:
-            n = self.make_problem().state_dim
-        except TypeError as error:
-            raise ValueError(f"[settings] do not fit a {self.problem}: {error}") from None
-        for name in ("seen_states", "unseen_states"):
-            if len(getattr(self, name)[0]) > n:
-                raise ValueError(f"`{name}` has states of length {len(getattr(self, name)[0])}, but a {self.problem} has {n} numbers")
-        targets = self.non_extrapolating.targets
-        if len(targets[0]) > n or len(targets) not in (1, len(self.unseen_states)):
-            raise ValueError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
-        if 1000 % self.look_every:
-            raise ValueError(f"`look_every` is {self.look_every}, but must divide 1000")
-        return self
-
-    def make_problem(self) -> Problem:
-        return PROBLEMS[self.problem](**self.settings)
-
-    def part_weights(self) -> list[float]:
-        """Policy gradient, the non-extrapolating controller and the minimal cost, by the states that an iteration rolls out."""
-        seen, unseen = len(self.seen_states), len(self.unseen_states)
-        return [float(seen), float(seen + unseen), float(unseen)]
-
-    def content(self) -> str:
-        return f"{self.problem}, {len(self.seen_states)} seen and {len(self.unseen_states)} unseen states"
-
-
-KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network": NetworkSpec}

@@ -28,7 +28,11 @@ class State(NamedTuple):
     done: int
 
 
-def train(spec: StartsSpec, part: int, resume: State | None, on_chunk: Callable[[State], Any]) -> State:
+def state_type(part: int) -> type:
+    return State
+
+
+def train(spec: StartsSpec, part: int, earlier: list[State], resume: State | None, on_chunk: Callable[[State], Any]) -> State:
     """K ← K − η ∇J(K; S) from every start at once, kept every `record_every` iterations."""
     problem, S = spec.problem(), np.asarray(basis(spec.dim, spec.seen))
     state = resume or _beginning(spec)

@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from offspan.report import network, network_figures
+from offspan.report import network, network_figures, selection, selection_figures
 from offspan.report.figures import as_frame, figures
 from offspan.report.starts import distance_curves, distance_data, distance_sheet
 from offspan.report.summary import summary
@@ -53,4 +53,20 @@ def _network(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     return Report(drawn, sheets, data, {"trajectories": network_figures.animation(result)})
 
 
-KINDS = {"lqr": _lqr, "starts": _starts, "network": _network}
+def _selection(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
+    data, told = selection.outcome_data(result), selection.correlation_data(result)
+    curves = result[["cost_curve", "alignment_curve", "coverage_curve"]].to_dataframe().reset_index()
+    drawn = {
+        "methods": (selection_figures.methods_figure(result), data),
+        "correlations": (selection_figures.correlations_figure(result), told),
+        "training": (selection_figures.training_figure(result), curves),
+    }
+    sheets = {
+        "table": selection.main_sheet(result),
+        "tails": selection.tail_sheet(result),
+        "correlations": selection.correlation_sheet(result),
+    }
+    return Report(drawn, sheets, data)
+
+
+KINDS = {"lqr": _lqr, "starts": _starts, "network": _network, "selection": _selection}

@@ -1,0 +1,110 @@
+"""From a spec whose seen states are still to be chosen to one that `offspan run` takes."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+import pydantic
+import tomli_w
+
+from offspan.experiments.network import first_controller
+from offspan.experiments.network_spec import NetworkSpec
+from offspan.experiments.reading import read_toml, spec_from
+from offspan.experiments.spec import LQRSpec, Matrix, Positive, Rate, Seed, Spec, Strict
+from offspan.files import write_whole
+from offspan.selection import Selection, select
+from offspan.states import basis
+from offspan.training import NoImprovement
+
+
+class Choose(Strict):
+    """The table [choose] of a spec: k of the candidates, which for an LQR are e_1..e_dim unless given."""
+
+    candidates: Matrix | None = None
+    k: Positive
+    method: str = "pilot"
+    seed: Seed = 0
+    scale: Rate = 1.0
+    sets: Positive = 32
+    pilot_iterations: Positive | None = None  # of the longest pilot run; the spec's own iterations by default
+
+
+class Chosen(NamedTuple):
+    """The choice, what was chosen from, and the spec with it."""
+
+    selection: Selection
+    candidates: np.ndarray
+    spec: Spec
+
+
+def choose(path: Path, method: str | None = None) -> Chosen:
+    """Reads a spec with a table [choose], and chooses; `method` takes the place of the table's."""
+    content = read_toml(path)
+    table = content.pop("choose", None)
+    if not isinstance(table, dict):
+        raise ValueError(f"{path} has no table [choose]; give it one, with `k` and, unless it is an LQR, `candidates`.")
+    given = [key for key in ("seen", "seen_states", "unseen_states") if key in content]
+    if given:
+        raise ValueError(f"{path} gives `{given[0]}`, which is what is to be chosen; leave it out.")
+    try:
+        asked = Choose.model_validate({**table, **({"method": method} if method else {})})
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(f"{path}: `choose.{'.'.join(map(str, first['loc']))}`: {first['msg']}.") from None
+    return _choose(content, asked, str(path))
+
+
+def _choose(content: dict[str, Any], asked: Choose, source: str) -> Chosen:
+    rows = asked.candidates
+    if rows is None:
+        if content.get("kind", "lqr") != "lqr" or not _one(content.get("dim")):
+            raise ValueError(f"{source}: `choose.candidates` is missing: the states to choose from.")
+        rows = np.asarray(basis(content["dim"][0])).tolist()
+    if asked.k >= len(rows):
+        raise ValueError(f"{source}: `choose.k` is {asked.k}, but there are {len(rows)} candidates, and one at least must stay unseen.")
+    first = spec_from(_with_states(content, rows, range(asked.k)), source)
+    with jax.enable_x64(first.precision == "float64"):
+        selection, candidates = _select(first, asked, rows, source)
+    spec = spec_from(_with_states(content, rows, sorted(selection.indices.tolist())), source)
+    return Chosen(selection, candidates, spec.model_copy(update={"name": f"{spec.name}-{selection.method}"}))
+
+
+def _with_states(content: dict[str, Any], rows: list[list[float]], chosen: Any) -> dict[str, Any]:
+    seen = [rows[i] for i in chosen]
+    filled = {**content, "seen_states": seen}
+    return filled if content.get("kind", "lqr") == "lqr" else {**filled, "unseen_states": [row for row in rows if row not in seen]}
+
+
+def _select(spec: Spec, asked: Choose, rows: list[list[float]], source: str) -> tuple[Selection, np.ndarray]:
+    options: dict[str, Any] = {"method": asked.method, "key": jax.random.key(asked.seed), "scale": asked.scale, "sets": asked.sets}
+    options["iterations"] = asked.pilot_iterations or spec.iterations
+    if isinstance(spec, LQRSpec):
+        if not all(map(_one, (spec.systems, spec.horizon, spec.learning_rate, spec.seeds))):
+            raise ValueError(f"{source}: states are chosen for one system, horizon, learning rate and seed; give one of each.")
+        problem = spec.problem(spec.systems[0], spec.seeds[0], spec.dim[0], spec.horizon[0])
+        options["optimizer"] = optax.sgd(spec.learning_rate[0])
+    elif isinstance(spec, NetworkSpec):
+        problem = spec.make_problem()
+        options["controllers"] = [first_controller(spec, problem, seed) for seed in spec.seeds]
+        options["optimizer"] = spec.policy_gradient.transformation()
+        options["stop"] = NoImprovement(every=spec.look_every, patience=spec.patience, gain=spec.gain)
+    else:
+        raise ValueError(f"{source}: states are chosen for specs of the kinds lqr and network, not {spec.kind}.")
+    given = np.asarray(rows, spec.precision)
+    candidates = np.pad(given, ((0, 0), (0, problem.state_dim - given.shape[1])))
+    return select(problem, candidates, asked.k, **options), candidates
+
+
+def _one(values: Any) -> bool:
+    return isinstance(values, list) and len(values) == 1
+
+
+def save_chosen(spec: Spec, path: Path) -> None:
+    """As TOML for `offspan run`; a file that is there and says something else is left alone."""
+    text = tomli_w.dumps(spec.model_dump(exclude_none=True))
+    if path.exists() and tomllib.loads(path.read_text()) != tomllib.loads(text):
+        raise ValueError(f"{path} is there already and says something else; name another file with --output, or move it away.")
+    write_whole(path, lambda target: target.write_text(text))

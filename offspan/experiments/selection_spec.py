@@ -1,0 +1,99 @@
+"""The spec of a comparison of methods that choose initial states."""
+
+import math
+from typing import Any, Literal
+
+import pydantic
+
+from offspan.checks import nearest
+from offspan.experiments.network_spec import PROBLEMS, Objective, check_settings
+from offspan.experiments.spec import FAMILIES, Matrix, Positive, Rate, Spec, distinct
+from offspan.problems import Problem
+from offspan.selection.methods import METHODS
+
+
+class SelectionSpec(Spec):
+    """Methods of choosing initial states, compared: `choose` of the candidates by each method, against random sets, all trained to the end.
+
+    For a family of LQRs a seed is a system, trained from K = 0; elsewhere it is a network to begin with. Candidates are e_1..e_dim for an
+    LQR, unless they are given; states that are shorter than the problem's are filled up with zeros.
+    """
+
+    kind: Literal["selection"]
+    problem: Literal["identity", "shift", "gaussian", "gaussian-abq", "pendulum", "quadcopter"]
+    settings: dict[str, Any] = pydantic.Field({})
+    dim: Positive | None = None
+    horizon: Positive | None = None
+    candidates: Matrix | None = None
+    scale: Rate = 1.0
+    choose: Positive
+    sets: Positive = 100  # random sets to compare with, or all there are
+    methods: list[str] = pydantic.Field(min_length=1)
+    policy_gradient: Objective
+    pilot_sets: Positive = 32
+    pilot_iterations: Positive  # of the longest pilot run
+    looks: Positive = 20
+    width: Positive = 50
+    depth: Positive = 4
+    look_every: Positive = 100
+    patience: Positive = 50
+    gain: Rate = 1e-5
+
+    @pydantic.field_validator("methods", "seeds")
+    @classmethod
+    def _each_once(cls, values):
+        return distinct(values)
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self):
+        known = [name for name in METHODS if name not in ("random", "exhaustive")]
+        for name in self.methods:
+            if name not in known:
+                raise ValueError(f"method {name!r} is not one to compare{nearest(name, known)}; there are {', '.join(known)}")
+        if self.is_lqr():
+            if self.dim is None or self.horizon is None or self.settings:
+                raise ValueError(f"`{self.problem}` needs `dim` and `horizon`, and has no [settings]")
+        elif self.dim is not None or self.horizon is not None or self.candidates is None:
+            raise ValueError(f"a {self.problem} needs `candidates`, and has [settings] in place of `dim` and `horizon`")
+        if 1000 % self.look_every:
+            raise ValueError(f"`look_every` is {self.look_every}, but must divide 1000")
+        if self.iterations % self.looks:
+            raise ValueError(f"`iterations` is {self.iterations}, but must be a multiple of `looks`, {self.looks}")
+        if not self.is_lqr():
+            check_settings(self.problem, self.settings)
+        n = self.make_problem(self.seeds[0]).state_dim
+        if self.candidates is not None and len(self.candidates[0]) > n:
+            raise ValueError(f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {n} numbers")
+        count = len(self.candidates or range(n))
+        if self.choose >= count:
+            raise ValueError(f"`choose` is {self.choose}, but there are {count} candidates, and one at least must stay unseen")
+        if self.is_lqr() and math.comb(count, self.choose) > self.sets:
+            raise ValueError(f"`sets` is {self.sets}, but all {math.comb(count, self.choose)} sets of an LQR are trained; raise it")
+        return self
+
+    def is_lqr(self) -> bool:
+        return self.problem in FAMILIES
+
+    def make_problem(self, seed: int) -> Problem:
+        if self.is_lqr():
+            return FAMILIES[self.problem](seed, self.dim, self.horizon)
+        return PROBLEMS[self.problem](**self.settings)
+
+    def as_quick(self) -> "Spec":
+        """Also with fewer seeds, and for a network with fewer sets."""
+        iterations = self.quick_iterations or max(self.iterations // 20 // self.looks, 1) * self.looks
+        pilot = max(self.pilot_iterations * iterations // self.iterations, 1)
+        fewer = {} if self.is_lqr() else {"sets": min(self.sets, 12), "pilot_sets": min(self.pilot_sets, 8)}
+        seeds = self.seeds[: max(len(self.seeds) // 10, 3)]
+        return self._variant("quick", iterations=iterations, pilot_iterations=pilot, seeds=seeds, quick=True, **fewer)
+
+    def part_weights(self) -> list[float]:
+        """Choosing, training all sets, and training on all candidates, by the states that an iteration rolls out."""
+        count = len(self.candidates) if self.candidates is not None else self.dim or 1
+        sets = min(self.sets, math.comb(count, self.choose))
+        pilots = self.choose * self.pilot_sets * self.pilot_iterations / self.iterations / 4
+        return [pilots, float(sets * self.choose), *([] if self.is_lqr() else [float(count)])]
+
+    def content(self) -> str:
+        count = len(self.candidates) if self.candidates is not None else self.dim
+        return f"{self.problem}, {self.choose} of {count} states"

@@ -1,0 +1,65 @@
+"""Extrapolation maps: what a controller costs, or whether it succeeds, over a whole region of initial states."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from offspan.checks import as_floats
+from offspan.problems.base import Problem
+from offspan.rollout import Controller, rollout
+
+
+class ExtrapolationMap(NamedTuple):
+    """`values[i]`, or `values[i, j]`, at `axes[0][i]` and `axes[1][j]` of the coordinates; ∞ where the cost overflows."""
+
+    coordinates: tuple[int, ...]
+    axes: tuple[np.ndarray, ...]
+    values: np.ndarray
+    of_success: bool
+
+
+def extrapolation_map(
+    problem: Problem, controller: Controller, axes: Mapping[int, Any], *, at: Any = None, success: Callable[..., Any] | None = None
+) -> ExtrapolationMap:
+    """J(π; x) for all x with the coordinates d in `axes` at the values axes[d], and the others as in `at` (zero by default).
+
+    With `success`, a function of the last state x_H, it is 1 where that holds and 0 elsewhere.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> K = -jnp.eye(2).at[1, 1].set(0.0)
+    >>> extrapolation_map(offspan.identity(2, horizon=3), offspan.Linear(K), {0: [0.0, 1.0], 1: [0.0, 1.0]}).values.tolist()
+    [[0.0, 4.0], [1.0, 5.0]]
+    """
+    where, n = "extrapolation_map", problem.state_dim
+    if not isinstance(axes, Mapping) or len(axes) not in (1, 2) or not all(isinstance(d, int) and 0 <= d < n for d in axes):
+        raise ValueError(
+            f"{where}: `axes` must give values for one or two of the coordinates 0..{n - 1}, such as {{0: jnp.linspace(0, 1, 50)}}."
+        )
+    values = {d: as_floats(where, f"axes[{d}]", one, shape=(None,), meaning="a list of values") for d, one in axes.items()}
+    x = jnp.zeros(n) if at is None else as_floats(where, "at", at, shape=(n,), meaning=f"shape ({n},): one state")
+    grid = jnp.stack(jnp.meshgrid(*values.values(), indexing="ij"), axis=-1)
+    x0s = jnp.broadcast_to(x, (*grid.shape[:-1], n)).at[..., jnp.array(list(values))].set(grid).reshape(-1, n)
+    costs, last = _ends(problem, controller, x0s)
+    if success is not None:
+        found = np.asarray(jax.vmap(success)(last), float)
+        if found.shape != (len(x0s),):
+            raise ValueError(f"{where}: `success` must return one truth value for one state; for {len(x0s)} states it gave {found.shape}.")
+    else:
+        found = np.where(np.isfinite(costs), costs, np.inf)
+    shape = grid.shape[:-1]
+    return ExtrapolationMap(tuple(values), tuple(np.asarray(one) for one in values.values()), found.reshape(shape), success is not None)
+
+
+@eqx.filter_jit
+def _ends(problem, controller, x0s):
+    """J from each state, and x_H."""
+
+    def of_one(x0):
+        trajectory = rollout(problem, controller, x0)
+        return problem.cost_scale * trajectory.costs.sum(), trajectory.states[-1]
+
+    return jax.vmap(of_one)(x0s)

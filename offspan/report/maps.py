@@ -1,0 +1,67 @@
+"""Pictures of extrapolation maps."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+
+from offspan.maps import ExtrapolationMap
+
+SEEN, UNSEEN = {"marker": "o", "facecolor": "white"}, {"marker": "^", "facecolor": "0.75"}
+
+
+def map_figure(found: ExtrapolationMap, seen: np.ndarray, *, unseen: np.ndarray | None = None, names: list[str], title: str = "") -> Figure:
+    """Cost or success over one or two coordinates, called `names`, with the seen states (and others of interest) marked."""
+    figure = Figure(figsize=(6.4, 4.4 if len(found.axes) == 2 else 3.6), layout="constrained")
+    ax = figure.subplots()
+    (_draw_region if len(found.axes) == 2 else _draw_line)(ax, found, names)
+    marked = {"seen": (seen, SEEN), **({} if unseen is None else {"unseen": (unseen, UNSEEN)})}
+    for label, (states, look) in marked.items():
+        places = np.asarray(states)[:, list(found.coordinates)]
+        if len(found.axes) == 1:
+            places = np.column_stack([places[:, 0], np.full(len(places), 0.03)])
+        across = {"transform": ax.get_xaxis_transform()} if len(found.axes) == 1 else {}
+        ax.scatter(*places.T, s=46, edgecolor="black", linewidth=1.0, label=label, zorder=3, clip_on=False, **look, **across)
+    ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    figure.suptitle(title, fontsize=9)
+    return figure
+
+
+def _draw_region(ax: Axes, found: ExtrapolationMap, names: list[str]) -> None:
+    x, y = found.axes
+    if found.of_success:
+        image = ax.pcolormesh(x, y, found.values.T, cmap="cividis", vmin=0, vmax=1, shading="nearest", rasterized=True)
+        label = "success (1) or failure (0)"
+    else:
+        finite = found.values[np.isfinite(found.values) & (found.values > 0)]
+        limits = LogNorm(finite.min(), finite.max()) if len(finite) and finite.min() < finite.max() else None
+        image = ax.pcolormesh(
+            x,
+            y,
+            np.where(np.isfinite(found.values), found.values, np.nan).T,
+            cmap="cividis",
+            norm=limits,
+            shading="nearest",
+            rasterized=True,
+        )
+        ax.set_facecolor("#D55E00")
+        label = "cost J of the initial state" + ("" if np.isfinite(found.values).all() else " (red: overflows)")
+    ax.figure.colorbar(image, ax=ax, label=label)
+    ax.set_xlabel(names[0])
+    ax.set_ylabel(names[1])
+
+
+def _draw_line(ax: Axes, found: ExtrapolationMap, names: list[str]) -> None:
+    ax.plot(found.axes[0], np.where(np.isfinite(found.values), found.values, np.nan), color="#0072B2")
+    if not found.of_success:
+        ax.set_yscale("log")
+    ax.set_xlabel(names[0])
+    ax.set_ylabel("success" if found.of_success else "cost J of the initial state")
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def map_data(found: ExtrapolationMap, names: list[str]) -> pd.DataFrame:
+    places = np.meshgrid(*found.axes, indexing="ij")
+    value = "success" if found.of_success else "cost"
+    return pd.DataFrame({**{name: place.ravel() for name, place in zip(names, places, strict=True)}, value: found.values.ravel()})

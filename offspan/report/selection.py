@@ -1,0 +1,229 @@
+"""The report of a comparison of methods that choose initial states: outcomes against random sets, and what was known before training."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from offspan.report.tables import Sheet, number
+from offspan.statistics import Estimate, bootstrap, cvar, rank_correlation
+
+SHARES = (0.05, 0.1, 0.25)  # of training, at which it is asked how well the cost so far and the alignment tell the outcome
+TAIL = 0.2
+
+
+class Outcome(NamedTuple):
+    """What a method led to: J from each candidate, for each seed (seed, set, candidate), with one set a seed for all but random choice."""
+
+    name: str
+    costs: np.ndarray
+    rollouts: float
+
+
+def outcomes(result: xr.Dataset) -> list[Outcome]:
+    """Random sets; each method's choice; what a method itself trained, where that was a training of full length; and the best set."""
+    costs, choice = result.cost.values, result.choice.values
+    seeds = np.arange(len(costs))
+    is_random = result.is_random.values
+    found = [Outcome("random", costs[:, is_random], 0.0)]
+    for m, name in enumerate(result.method.values.tolist()):
+        made = float(np.median(result.rollouts.values[:, m]))
+        found.append(Outcome(name, costs[seeds, choice[:, m]][:, None], made))
+        own = result.own_cost.values[:, m]
+        if np.all(~np.isnan(own)) and result.attrs["pilot_iterations"] == result.attrs["iterations"]:
+            found.append(Outcome(f"{name}, own run", own[:, None], made))
+    best = costs[seeds, costs.mean(axis=2).argmin(axis=1)]
+    training = result.attrs["iterations"] * result.sizes["seen"]
+    return [*found, Outcome(best_name(result), best[:, None], float(training * len(is_random)))]
+
+
+def best_name(result: xr.Dataset) -> str:
+    return "best of all sets" if is_complete(result) else f"best of {result.sizes['set']} sets"
+
+
+def is_complete(result: xr.Dataset) -> bool:
+    """Whether every set there is was trained."""
+    return result.sizes["set"] == math.comb(result.sizes["candidate"], result.sizes["seen"])
+
+
+def is_lqr(result: xr.Dataset) -> bool:
+    return "dim" in result.attrs
+
+
+def measure(result: xr.Dataset, outcome: Outcome) -> np.ndarray:
+    """(seed, set): J over all candidates; less the least there is, for an LQR, where that is known exactly."""
+    return outcome.costs.mean(axis=2) - (result.least_cost.values[:, None] if is_lqr(result) else 0.0)
+
+
+def measure_name(result: xr.Dataset) -> str:
+    return "J − J*" if is_lqr(result) else "J"
+
+
+def share_of_random(result: xr.Dataset, outcome: Outcome, statistic) -> Estimate:
+    """statistic(outcome) / statistic(random sets), resampled over seeds, which are paired."""
+    of_random = measure(result, outcomes(result)[0])
+    return bootstrap(lambda chosen, random: float(statistic(chosen) / statistic(random)), measure(result, outcome), of_random)
+
+
+def main_sheet(result: xr.Dataset) -> Sheet:
+    """Medians over seeds."""
+    every = outcomes(result)
+    best = measure(result, every[-1])
+    training = result.attrs["iterations"] * result.sizes["seen"]
+    rows = []
+    for outcome in every:
+        values = measure(result, outcome)
+        share = None if outcome.name == "random" else share_of_random(result, outcome, np.median)
+        above = outcome.costs.mean(axis=2) - result.least_cost.values[:, None]
+        with np.errstate(invalid="ignore"):
+            regret = float(np.median(values - best))
+        rows.append(
+            [
+                outcome.name,
+                *([] if is_lqr(result) else [_short(float(np.median(values)))]),
+                _short(float(np.median(above))),
+                "1" if share is None else _interval(share),
+                _short(regret),
+                "–" if outcome.name == "random" else f"{outcome.rollouts:,.0f}",
+                "–" if outcome.name == "random" else f"{outcome.rollouts / training:.2g}",
+            ]
+        )
+    headings = ["method", *([] if is_lqr(result) else ["J"]), "J − J*", "random = 1 [95 %]", "regret", "rollouts", "trainings"]
+    return Sheet(f"{result.attrs['name']}: {settings(result)}", headings, rows, _note(result))
+
+
+def tail_sheet(result: xr.Dataset) -> Sheet:
+    """Means, the worst candidate and the worst fifth of them, and what a choice is worth to other starts than its own."""
+    kept = np.array([bool(np.all(np.isfinite(result.cost.values[i]))) for i in range(result.sizes["seed"])])
+    rows = []
+    for outcome in outcomes(result):
+        finite = outcome._replace(costs=outcome.costs[kept])
+        some = result.isel(seed=kept)
+        share = None if outcome.name == "random" or not kept.any() else share_of_random(some, finite, np.mean)
+        rows.append(
+            [
+                outcome.name,
+                _short(float(np.mean(measure(some, finite)))) if kept.any() else "–",
+                "1" if outcome.name == "random" else "–" if share is None else _interval(share),
+                _short(float(np.median(outcome.costs.max(axis=2)))),
+                _short(float(np.median(cvar(outcome.costs, TAIL)))),
+                *([] if is_lqr(result) else [_short(_of_other_starts(result, outcome.name))]),
+            ]
+        )
+    headings = ["method", f"mean {measure_name(result)}", "random = 1 [95 %]", "worst J", f"worst {TAIL:.0%}"]
+    note = f"Worst: the candidate of highest J, and the mean of the worst {TAIL:.0%} of them; medians over seeds."
+    if not is_lqr(result):
+        headings.append("other starts")
+        note += " Other starts: median J of the chosen sets, trained from the starts of the other seeds."
+    if not kept.all():
+        note += f" Means are over the {kept.sum()} of {len(kept)} seeds for which no set diverged."
+    return Sheet(f"{result.attrs['name']}: means and tails", headings, rows, note)
+
+
+def _of_other_starts(result: xr.Dataset, name: str) -> float:
+    methods = result.method.values.tolist()
+    if name not in methods:
+        return float("nan")
+    J = result.cost.values.mean(axis=2)
+    choice = result.choice.values[:, methods.index(name)]
+    return float(np.median([J[j, choice[i]] for i in range(len(J)) for j in range(len(J)) if i != j] or [np.nan]))
+
+
+class Correlation(NamedTuple):
+    """How well a number known early ranks the random sets by their outcome: 1 is perfect, 0 nothing."""
+
+    name: str
+    within: Estimate  # a seed, in the mean over seeds
+    of_medians: float  # over seeds
+
+
+def correlations(result: xr.Dataset) -> list[Correlation]:
+    """Of every criterion, and of what is seen early in training."""
+    some = result.isel(set=result.is_random.values)
+    outcome = -some.cost.values.mean(axis=2)
+    known = {name: some.score.values[:, :, i] for i, name in enumerate(some.criterion.values.tolist())}
+    for share in SHARES:
+        look = round(share * (some.sizes["iteration"] - 1))
+        known[f"alignment after {share:.0%}"] = some.alignment_curve.values[:, :, look]
+        known[f"cost after {share:.0%}"] = -some.cost_curve.values[:, :, look]
+    found = []
+    for name, values in known.items():
+        within = np.array([rank_correlation(one, end) for one, end in zip(values, outcome, strict=True)])
+        defined = within[~np.isnan(within)]
+        nothing = Estimate(float("nan"), float("nan"), float("nan"))
+        estimate = bootstrap(lambda one: float(np.mean(one)), defined) if len(defined) else nothing
+        found.append(Correlation(name, estimate, rank_correlation(np.median(values, axis=0), np.median(outcome, axis=0))))
+    return found
+
+
+def correlation_sheet(result: xr.Dataset) -> Sheet:
+    with_medians = not is_lqr(result)
+    rows = [[row.name, _interval(row.within), *([number(row.of_medians, ".2f")] if with_medians else [])] for row in correlations(result)]
+    headings = ["known before or early in training", "rank correlation within a seed [95 %]", *(["of medians"] if with_medians else [])]
+    seeds, sets = result.sizes["seed"], int(result.is_random.sum())
+    note = (
+        f"Spearman's ρ with J over all candidates after training, over {sets} random sets, mean over {seeds} seeds; 1: ranks all rightly."
+    )
+    note += " –: the same for every set." if any(np.isnan(row.within.value) for row in correlations(result)) else ""
+    note += " Of medians: of medians over seeds on both sides." if with_medians else ""
+    return Sheet(f"{result.attrs['name']}: what tells the outcome", headings, rows, note)
+
+
+def outcome_data(result: xr.Dataset) -> pd.DataFrame:
+    rows = [
+        {
+            "method": outcome.name,
+            "seed": int(seed),
+            "set": s,
+            "J": float(one.mean()),
+            "worst_J": float(one.max()),
+            "rollouts": outcome.rollouts,
+            "measure": float(value),
+        }
+        for outcome in outcomes(result)
+        for seed, of_seed, values in zip(result.seed.values, outcome.costs, measure(result, outcome), strict=True)
+        for s, (one, value) in enumerate(zip(of_seed, values, strict=True))
+    ]
+    return pd.DataFrame(rows)
+
+
+def correlation_data(result: xr.Dataset) -> pd.DataFrame:
+    return pd.DataFrame([{"name": row.name, **row.within._asdict(), "of_medians": row.of_medians} for row in correlations(result)])
+
+
+def _note(result: xr.Dataset) -> str:
+    diverged = int((result.status == 2).sum())
+    parts = [f"Medians over {result.sizes['seed']} {'systems' if is_lqr(result) else 'starts'}; {_random(result)}."]
+    parts.append(f"random = 1: ratio of medians of {measure_name(result)}, with its bootstrap interval.")
+    least = "J*" if is_lqr(result) else "J*, the least J found by training on all candidates"
+    parts.append(f"J is over all {result.sizes['candidate']} candidates, less {least}; regret is against the best set.")
+    parts.append("trainings: rollouts over those of one training.")
+    if any(outcome.name.endswith("own run") for outcome in outcomes(result)):
+        parts.append("Own run: what the method trained on its way; else the chosen set is trained anew.")
+    if not bool(result.explores.any()):
+        parts.append("No choice explores here: each is as good as any.")
+    if diverged:
+        parts.append(f"{diverged} of {result.status.size} runs diverged; these count as ∞.")
+    return " ".join(parts)
+
+
+def _random(result: xr.Dataset) -> str:
+    return f"random: all {result.sizes['set']} sets there are" if is_complete(result) else f"random: {int(result.is_random.sum())} sets"
+
+
+def settings(result: xr.Dataset) -> str:
+    a = result.attrs
+    quick = "QUICK LOOK: " if a["quick"] else ""
+    shape = f", D = {a['dim']}, H = {a['horizon']}" if is_lqr(result) else ""
+    return f"{quick}{a['problem']}{shape}, choose {a['choose']} of {result.sizes['candidate']}, {a['iterations']:,} iterations"
+
+
+def _interval(estimate: Estimate) -> str:
+    value, low, high = (number(one, ".2f") for one in estimate)
+    return value if value == "–" else f"{value} [{low}, {high}]"
+
+
+def _short(value: float) -> str:
+    return number(value, ".3g" if abs(value) < 1000 else ".1e")

@@ -1,0 +1,75 @@
+"""Would adding this state hurt?"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from offspan.checks import as_floats, as_states
+from offspan.exploration import state_gradients
+from offspan.problems.base import Problem
+from offspan.problems.lqr import LQR
+from offspan.selection.criteria import starts
+from offspan.selection.pilots import costs_from
+from offspan.states import unseen_directions
+from offspan.training import Status, StoppingRule, train_batch
+
+
+class Effect(NamedTuple):
+    """What adding a state to S does to the cost on U; below 0 it helps. `predicted` is a difference of cosines, from −2 to 2."""
+
+    predicted: float
+    measured: float | None
+
+
+def effect_of_adding(
+    problem: Problem,
+    x0s: Any,
+    x: Any,
+    *,
+    unseen: Any = None,
+    controllers: Any = None,
+    key: Any = None,
+    optimizer: optax.GradientTransformation | None = None,
+    iterations: int | None = None,
+    stop: StoppingRule | None = None,
+) -> Effect:
+    """Would training on S and x, in place of S alone, help or hurt on U? Predicted before training, and measured where it can be trained.
+
+    Predicted: cos(∇J(S), ∇J(U)) − cos(∇J(S ∪ {x}), ∇J(U)) at the start, so a guess about the first steps. Measured, with an `optimizer` and
+    `iterations`: J(U) after training on S ∪ {x} less J(U) after training on S; medians over starts. U is by default, for an LQR, a basis
+    of the directions that neither S nor x has.
+
+    >>> import offspan
+    >>> e = offspan.basis(4)
+    >>> effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[2], unseen=e[1:2]).predicted > 0  # e_3 never comes by e_2
+    True
+    """
+    where, n = "effect_of_adding", problem.state_dim
+    S = as_states(where, "x0s", x0s, n)
+    more = jnp.concatenate([S, as_floats(where, "x", x, shape=(n,), meaning=f"shape ({n},): one state")[None]])
+    if unseen is None and not isinstance(problem, LQR):
+        raise ValueError(f"{where}: pass `unseen`, the states (u, {n}) on which the effect is wanted.")
+    U = unseen_directions(more) if unseen is None else as_states(where, "unseen", unseen, n)
+    if not len(U):
+        raise ValueError(f"{where}: `x0s` and `x` span the space and leave nothing unseen; pass `unseen` states, or fewer seen ones.")
+    if (optimizer is None) != (iterations is None):
+        raise ValueError(f"{where}: to measure, pass both `optimizer` and `iterations`; to predict only, neither.")
+    begin = starts(where, problem, controllers, key)
+    cosines = [[float(_cosine(problem, controller, X, U)) for controller in begin] for X in (S, more)]
+    predicted = float(np.median(cosines[0]) - np.median(cosines[1]))
+    if optimizer is None or iterations is None:
+        return Effect(predicted, None)
+    trained = [train_batch(problem, begin, X, optimizer=optimizer, iterations=iterations, stop=stop) for X in (S, more)]
+    costs = [np.where(batch.status == Status.diverged, np.inf, costs_from(problem, batch.controllers, U).mean(axis=1)) for batch in trained]
+    with np.errstate(invalid="ignore"):  # both may have diverged
+        return Effect(predicted, float(np.median(costs[1]) - np.median(costs[0])))
+
+
+@eqx.filter_jit
+def _cosine(problem, controller, X, U):
+    on_X, on_U = (state_gradients(problem, controller, states).mean(axis=0) for states in (X, U))
+    lengths = jnp.linalg.norm(on_X) * jnp.linalg.norm(on_U)
+    return jnp.where(lengths > 0, on_X @ on_U / jnp.where(lengths > 0, lengths, 1), 0)

@@ -1,0 +1,51 @@
+"""Training of a linear controller in closed form, as long as the states that it visits are taken to stand still."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from offspan.controllers import Linear
+from offspan.exploration import visited_states
+from offspan.problems.lqr import LQR
+from offspan.rollout import cost
+
+STAGES = 20
+
+
+def flow_costs(problem: LQR, candidates: Float[Array, "c n"], sets: np.ndarray, rate: float, iterations: int) -> tuple[np.ndarray, int]:
+    """J(K; all candidates) for K at the end of training on each of the sets (q, k), estimated; and the rollouts that it took.
+
+    Take G, the mean of x xᵀ over what is visited from S, summed over time, for constant, and let every step pay for its own next state
+    alone. Then policy gradient is regression, dK/dt = −2 BᵀQ(A + BK)G, and its flow has a closed form (`flow`). With G brought up to date
+    at times that grow geometrically from 1 to N iterations, a few dozen rollouts stand for the N·k of training.
+    """
+    times = rate * np.unique(np.geomspace(1, max(iterations, 1), STAGES).round())
+    spans = jnp.asarray(np.diff(times, prepend=0.0))
+    costs = jax.vmap(lambda S: _cost_after(problem, candidates, S, spans))(candidates[sets])
+    return np.asarray(costs, float), len(sets) * (len(times) * sets.shape[1] + len(candidates))
+
+
+@jax.jit
+def _cost_after(problem, candidates, S, spans):
+    def stage(K, span):
+        X = visited_states(problem, Linear(K), S)
+        return flow(problem, K, jnp.einsum("shi,shj->ij", X, X) / len(S), span), None
+
+    K, _ = jax.lax.scan(stage, jnp.zeros((problem.control_dim, problem.state_dim)), spans)
+    return cost(problem, Linear(K), candidates)
+
+
+def flow(problem: LQR, K: Float[Array, "m n"], G: Float[Array, "n n"], time: Float[Array, ""]) -> Float[Array, "m n"]:
+    """The solution at `time` of dK/dt = −2 BᵀQ(A + BK)G.
+
+    With Q^½B = U Σ Vᵀ and G = W Γ Wᵀ, the entries of VᵀKW decay on their own, each at the rate 2σ_i²γ_j, towards −(Uᵀ Q^½ A W)_ij / σ_i.
+    """
+    values, vectors = jnp.linalg.eigh(problem.Q)
+    root = (vectors * jnp.sqrt(jnp.maximum(values, 0))) @ vectors.T
+    U, sigma, Vt = jnp.linalg.svd(root @ problem.B, full_matrices=False)
+    gamma, W = jnp.linalg.eigh(G)
+    moves = sigma[:, None] > 1e-12 * jnp.max(sigma)
+    aim = -(U.T @ root @ problem.A @ W) / jnp.where(moves, sigma[:, None], 1)
+    share = -jnp.expm1(-2 * time * sigma[:, None] ** 2 * jnp.maximum(gamma, 0)[None])
+    return K + Vt.T @ jnp.where(moves, (aim - Vt @ K @ W) * share, 0) @ W.T

@@ -1,0 +1,175 @@
+"""The methods of choosing k states: at random, by a criterion, by training in closed form, by pilot runs, or while training goes on."""
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from offspan.problems.lqr import LQR
+from offspan.selection.criteria import CRITERIA, Criterion, Setting
+from offspan.selection.flow import flow_costs
+from offspan.selection.pilots import Pilots, Training, costs_from
+from offspan.selection.sets import ALL_SETS, as_sets, best_set, with_random_sets, worth
+
+
+class Task(NamedTuple):
+    """What a method is asked."""
+
+    setting: Setting
+    k: int
+    key: Array
+    training: Training | None
+    sets: int
+
+
+class Choice(NamedTuple):
+    """What a method answers."""
+
+    indices: Any
+    scores: np.ndarray
+    rollouts: int
+    controllers: list[Any] | None = None
+
+
+def _random(task: Task) -> Choice:
+    count = len(task.setting.candidates)
+    return Choice(jax.random.permutation(task.key, count)[: task.k], np.zeros(count), 0)
+
+
+def _by(name: str) -> Callable[[Task], Choice]:
+    """The set that a criterion values most: of all sets where these are few, else by greedy choice and exchanges."""
+
+    def choose(task: Task) -> Choice:
+        criterion = CRITERIA[name](task.setting)
+        best, scores = best_set(criterion, len(task.setting.candidates), task.k)
+        return Choice(best, scores, criterion.rollouts)
+
+    return choose
+
+
+def _flow(task: Task) -> Choice:
+    setting, training = task.setting, _trained(task)
+    problem = setting.problem
+    if not isinstance(problem, LQR):
+        raise ValueError("select: 'flow' is for an LQR; for other problems take 'pilot'.")
+    # The step that the optimiser makes for a gradient of 1: η, for gradient descent.
+    one = jnp.ones(())
+    step: Any = training.optimizer.update(one, training.optimizer.init(one), one)[0]
+    rollouts = 0
+
+    def value(sets):
+        nonlocal rollouts
+        costs, made = flow_costs(problem, setting.candidates, sets, -float(step), training.iterations)
+        rollouts += made
+        return -costs
+
+    best, scores = best_set(Criterion(value, 0), len(setting.candidates), task.k)
+    return Choice(best, scores, rollouts)
+
+
+def _pilot(task: Task) -> Choice:
+    """Successive halving: all sets are trained for a while, the better half for twice as long, …, the last one for `iterations`.
+
+    Where there are more sets than `task.sets`, it begins with the best by distance and by log det of the Gramian, and with random ones.
+    """
+    count, k = len(task.setting.candidates), task.k
+    rollouts = 0
+    if math.comb(count, k) <= task.sets:
+        sets = as_sets(itertools.combinations(range(count), k))
+    else:
+        informed = [CRITERIA[name](task.setting) for name in ("distance", "gramian-logdet")]
+        rollouts = sum(criterion.rollouts for criterion in informed)
+        sets = with_random_sets([best_set(criterion, count, k)[0] for criterion in informed], task.sets, count, k, task.key)
+    pilots = Pilots(task.setting, training := _trained(task), sets)
+    halvings = math.ceil(math.log2(len(sets)))
+    values = np.full(len(sets), -np.inf)
+    alive = np.arange(len(sets))
+    for rung in range(halvings + 1):
+        pilots.train(alive, max(training.iterations // 2 ** (halvings - rung), 1))
+        values[alive] = -pilots.costs()
+        if rung < halvings:
+            alive = np.sort(alive[np.argsort(-values[alive], kind="stable")[: math.ceil(len(alive) / 2)]])
+    return Choice(sets[alive[0]], worth(sets, values, count), rollouts + pilots.rollouts, pilots.controllers())
+
+
+def _exhaustive(task: Task) -> Choice:
+    """Every set is trained to the end: the oracle."""
+    count = len(task.setting.candidates)
+    if (number := math.comb(count, task.k)) > ALL_SETS:
+        raise ValueError(f"select: 'exhaustive' would train {number:,} sets; it stops at {ALL_SETS:,}, so take 'pilot' or a smaller pool.")
+    sets = as_sets(itertools.combinations(range(count), task.k))
+    pilots = Pilots(task.setting, training := _trained(task), sets)
+    pilots.train(np.arange(len(sets)), training.iterations)
+    values = -pilots.costs()
+    best = int(np.argmax(values))
+    return Choice(sets[best], worth(sets, values, count), pilots.rollouts, pilots.controllers(best))
+
+
+def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task], Choice]:
+    """S grows during training: `next_state` says by the candidates' current costs (−∞ for chosen ones) which comes next."""
+
+    def choose(task: Task) -> Choice:
+        setting, training = task.setting, _trained(task)
+        controllers, chosen, rollouts = list(setting.controllers), [], 0
+        scores = np.zeros(len(setting.candidates))
+        for key in jax.random.split(task.key, task.k):
+            now = np.median(costs_from(setting.problem, controllers, setting.candidates), axis=0)
+            rollouts += len(controllers) * len(now)
+            now[chosen] = -np.inf
+            unseen = np.setdiff1d(np.arange(len(now)), chosen)
+            scores[unseen] = now[unseen]
+            chosen.append(next_state(now, key))
+            pilots = Pilots(setting._replace(controllers=controllers), training, np.array([chosen]))
+            pilots.train(np.array([0]), max(training.iterations // task.k, 1))
+            controllers, rollouts = pilots.controllers(), rollouts + pilots.rollouts
+        return Choice(chosen, scores, rollouts, controllers)
+
+    return choose
+
+
+def _worst(costs: np.ndarray, key: Array) -> int:
+    return int(np.argmax(costs))
+
+
+def _by_rank(costs: np.ndarray, key: Array) -> int:
+    """The r-th worst with a probability proportional to 1/r, as in prioritised level replay (Jiang, Grefenstette and Rocktäschel 2021)."""
+    order = np.argsort(-costs, kind="stable")[: int(np.sum(costs > -np.inf))]
+    return int(order[jax.random.categorical(key, -jnp.log(1.0 + jnp.arange(len(order))))])
+
+
+def _trained(task: Task) -> Training:
+    assert task.training is not None  # select made one for every method in NEED_TRAINING
+    return task.training
+
+
+METHODS: dict[str, Callable[[Task], Choice]] = {
+    "random": _random,
+    "farthest": _by("distance"),
+    "gramian-trace": _by("gramian-trace"),
+    "gramian-logdet": _by("gramian-logdet"),
+    "alignment": _by("alignment"),
+    "flow": _flow,
+    "pilot": _pilot,
+    "adaptive": _growing(_worst),
+    "replay": _growing(_by_rank),
+    "exhaustive": _exhaustive,
+}
+NEED_TRAINING = {"flow", "pilot", "adaptive", "replay", "exhaustive"}
+_DIFFERENCE = "best set with it less best set without it, by "
+MEANING = {
+    "random": "nothing is known of it",
+    "farthest": _DIFFERENCE + "the distance of the farthest candidate (negative)",
+    "gramian-trace": _DIFFERENCE + "the trace of the Gramian",
+    "gramian-logdet": _DIFFERENCE + "log det(I + Gramian)",
+    "alignment": _DIFFERENCE + "the cosine of the gradients of S and of all candidates",
+    "flow": _DIFFERENCE + "the cost over all candidates after training in closed form (negative)",
+    "pilot": _DIFFERENCE + "the cost over all candidates in its longest pilot run (negative)",
+    "adaptive": "cost from it when it was last unseen",
+    "replay": "cost from it when it was last unseen",
+    "exhaustive": _DIFFERENCE + "the cost over all candidates after training (negative)",
+}
