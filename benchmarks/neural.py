@@ -20,8 +20,8 @@ import optax  # noqa: E402
 
 import offspan  # noqa: E402
 from offspan.experiments.network import first_controller, make  # noqa: E402
-from offspan.experiments.reading import load_preset  # noqa: E402
 from offspan.experiments.network_spec import NetworkSpec  # noqa: E402
+from offspan.experiments.reading import load_preset  # noqa: E402
 
 REPEATS = 1 if "--quick" in sys.argv else 3
 

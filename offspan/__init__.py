@@ -5,9 +5,12 @@ The core, in the order in which a question goes through it. `offspan.experiments
 
 from offspan.baselines import adversarial_objective, extrapolating_controller, minimal_cost, nonextrapolating_controller
 from offspan.controllers import MLP, Bounded, Linear, load_controller, save_controller
+from offspan.exploration import coverage, gradient_alignment, gramian, overlap, visited_covariance, visited_states
+from offspan.maps import ExtrapolationMap, extrapolation_map
 from offspan.measures import cost_measure, extrapolation, normalized_cost, normalized_optimality, optimality_measure
 from offspan.problems import LQR, FunctionProblem, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 from offspan.rollout import Trajectory, cost, lqr_gradient, rollout
+from offspan.selection import Effect, Selection, effect_of_adding, extrapolation_scores, select
 from offspan.states import basis, grid, seen_projector, sphere, unseen_directions
 from offspan.training import (
     Batch,
@@ -37,6 +40,8 @@ __all__ = [
     "Bounded",
     "CostBelow",
     "Diagnosis",
+    "Effect",
+    "ExtrapolationMap",
     "FunctionProblem",
     "LQRBatch",
     "LQRRun",
@@ -46,6 +51,7 @@ __all__ = [
     "Problem",
     "Quadcopter",
     "Run",
+    "Selection",
     "Status",
     "StoppingRule",
     "Trajectory",
@@ -53,11 +59,17 @@ __all__ = [
     "basis",
     "cost",
     "cost_measure",
+    "coverage",
     "diagnose",
+    "effect_of_adding",
     "extrapolating_controller",
     "extrapolation",
+    "extrapolation_map",
+    "extrapolation_scores",
     "gaussian",
     "gaussian_abq",
+    "gradient_alignment",
+    "gramian",
     "grid",
     "identity",
     "load_controller",
@@ -67,9 +79,11 @@ __all__ = [
     "normalized_cost",
     "normalized_optimality",
     "optimality_measure",
+    "overlap",
     "rollout",
     "save_controller",
     "seen_projector",
+    "select",
     "shift",
     "sphere",
     "train",
@@ -77,4 +91,6 @@ __all__ = [
     "train_lqr",
     "train_lqr_batch",
     "unseen_directions",
+    "visited_covariance",
+    "visited_states",
 ]

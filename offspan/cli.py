@@ -38,12 +38,13 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option("--seeds", help="This many seeds, 0, 1, …, in place of the preset's.")] = None,
     folder: Root = RUNS,
 ) -> None:
-    """Runs experiments of the paper; prints their tables and draws their figures."""
-    from offspan.experiments.reading import load_preset, preset_names
+    """Runs experiments of the paper; prints their tables and draws their figures. `selection` stands for all presets selection-…"""
+    from offspan.experiments.reading import load_preset, preset_names, presets_for
 
     if bool(names) == every:
         raise ValueError("name the presets to reproduce (`offspan list` shows them), or say --all.")
-    specs = [load_preset(name) for name in (preset_names() if every else names or [])]
+    asked = preset_names() if every else [preset for name in names or [] for preset in presets_for(name)]
+    specs = [load_preset(name) for name in dict.fromkeys(asked)]
     for spec in specs:
         spec = spec if seeds is None else spec.with_seeds(seeds)
         _run_and_report(spec.as_quick() if quick else spec, folder)
@@ -55,6 +56,56 @@ def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder:
     from offspan.experiments.reading import load_spec
 
     _run_and_report(load_spec(spec), folder)
+
+
+@app.command("select")
+def select_states(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="A spec with a table [choose] in place of its seen states.")],
+    method: Annotated[str | None, typer.Option(help="In place of the spec's.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Where the spec with the chosen states is written; beside SPEC.toml by default.")
+    ] = None,
+) -> None:
+    """Chooses the initial states to train on, says why, and writes a spec that `offspan run` takes."""
+    import warnings
+
+    from offspan.experiments.choosing import choose, save_chosen
+    from offspan.report.choice import choice_sheet
+    from offspan.report.tables import terminal_table
+
+    with console.status("choosing …"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what `select` warns of is printed below
+        chosen = choose(spec, method)
+    console.print(terminal_table(choice_sheet(chosen.selection, chosen.candidates)))
+    if chosen.selection.note:
+        console.print(f"Note: {chosen.selection.note}", soft_wrap=True)
+    path = output or spec.with_name(f"{chosen.spec.name}.toml")
+    save_chosen(chosen.spec, path)
+    console.print(f"Train on them: offspan run {path}", soft_wrap=True)
+
+
+@app.command("map")
+def map_region(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run of network controllers.")],
+    coordinate: Annotated[list[int] | None, typer.Option(help="Which coordinates of the state, one or two, counted from 0.")] = None,
+    points: Annotated[int, typer.Option(help="Values of each coordinate.")] = 121,
+    margin: Annotated[float, typer.Option(help="How far beyond the run's own states, as a share of their spread.")] = 0.25,
+    folder: Root = RUNS,
+) -> None:
+    """Draws what a trained controller costs over a region of initial states, with the seen and unseen ones marked."""
+    from offspan.experiments.mapping import map_of_run
+    from offspan.experiments.store import RunFolder
+    from offspan.report.maps import map_data, map_figure
+    from offspan.report.network import NAMES
+
+    stored = _stored(run, folder)
+    with console.status("drawing …"):
+        found, spec, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin)
+        names = [NAMES[spec.problem][d] for d in found.coordinates]
+        figure = map_figure(found, seen, unseen=unseen, names=names, title=f"{spec.name}: policy gradient, the seed of median measure")
+        title = "map-" + "-".join(map(str, found.coordinates))
+        written = RunFolder(stored.path).save_report({title: (figure, map_data(found, names))}, {})
+    console.print("The map: " + ", ".join(str(path) for path in written) + ", with its data beside it", soft_wrap=True)
 
 
 @app.command("list")
@@ -83,14 +134,10 @@ def show(
 ) -> None:
     """A table of a run."""
     from offspan.checks import nearest
-    from offspan.experiments.store import RunFolder, find_runs
     from offspan.report.kinds import report
     from offspan.report.tables import terminal_table
 
-    stored = RunFolder(folder / run)
-    if not stored.spec_file.exists():
-        raise ValueError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
-    shown = report(stored.load_result())
+    shown = report(_stored(run, folder).load_result())
     if table not in shown.sheets:
         raise ValueError(f"{run} has no table {table!r}{nearest(table, list(shown.sheets))}; there are {', '.join(shown.sheets)}.")
     if csv and table != "table":
@@ -101,6 +148,16 @@ def show(
         print(shown.data.to_csv(index=False), end="")
     else:
         console.print(terminal_table(shown.sheets[table]))
+
+
+def _stored(run: str, folder: Path):
+    from offspan.checks import nearest
+    from offspan.experiments.store import RunFolder, find_runs
+
+    stored = RunFolder(folder / run)
+    if not stored.spec_file.exists():
+        raise ValueError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
+    return stored
 
 
 @app.command()

@@ -15,7 +15,7 @@ import xarray as xr
 
 import offspan
 from offspan.experiments.lqr import distinct_tasks
-from offspan.experiments.reading import load_preset, load_spec, preset_names
+from offspan.experiments.reading import load_preset, load_spec, preset_names, presets_for
 from offspan.experiments.run import run
 from offspan.experiments.spec import LQRSpec
 from offspan.experiments.store import RunFolder
@@ -47,7 +47,11 @@ def spec(tmp_path):
 def test_presets_have_the_papers_settings():
     """[R24, app:experiments:details:lqr]; seeds, learning rates and iterations as the paper gives them."""
     lqr = ["lqr", "lqr-horizon-sweep", "lqr-large", "lqr-long-horizon", "lqr-random-abq"]
-    assert preset_names() == [*lqr, "pendulum", "quadcopter-below", "quadcopter-distance", "quadcopter-further", "shift-regularized"]
+    choices = ["abq", "lqr", "lqr-one", "lqr-short", "lqr-three", "pendulum", "pendulum-velocities", "quadcopter"]
+    selection = [f"selection-{name}" for name in choices]
+    networks = ["pendulum", "quadcopter-below", "quadcopter-distance", "quadcopter-further"]
+    assert preset_names() == [*lqr, *networks, *selection, "shift-regularized"]
+    assert presets_for("selection") == selection
     expected = {
         "lqr": (["identity", "shift", "gaussian"], [5], [5], [1, 2, 3, 4], 20, [1e-3], 100_000),
         "lqr-long-horizon": (["identity", "shift", "gaussian"], [5], [8], [1, 2, 3, 4], 20, [1e-3], 100_000),

@@ -17,9 +17,9 @@ from PIL import Image, ImageSequence
 
 import offspan
 from offspan.experiments.network import OBJECTIVES, _preset, first_controller, make
+from offspan.experiments.network_spec import NetworkSpec
 from offspan.experiments.reading import load_preset, load_spec
 from offspan.experiments.run import run
-from offspan.experiments.network_spec import NetworkSpec
 from offspan.experiments.store import RunFolder
 from offspan.report.kinds import report
 from offspan.report.tables import latex_table, markdown_table

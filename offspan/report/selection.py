@@ -1,7 +1,8 @@
 """The report of a comparison of methods that choose initial states: outcomes against random sets, and what was known before training."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from offspan.statistics import Estimate, bootstrap, cvar, rank_correlation
 
 SHARES = (0.05, 0.1, 0.25)  # of training, at which it is asked how well the cost so far and the alignment tell the outcome
 TAIL = 0.2
+GOOD = 1.5  # times the least cost
 
 
 class Outcome(NamedTuple):
@@ -33,14 +35,14 @@ def outcomes(result: xr.Dataset) -> list[Outcome]:
         found.append(Outcome(name, costs[seeds, choice[:, m]][:, None], made))
         own = result.own_cost.values[:, m]
         if np.all(~np.isnan(own)) and result.attrs["pilot_iterations"] == result.attrs["iterations"]:
-            found.append(Outcome(f"{name}, own run", own[:, None], made))
+            found.append(Outcome(f"{name} (own run)", own[:, None], made))
     best = costs[seeds, costs.mean(axis=2).argmin(axis=1)]
     training = result.attrs["iterations"] * result.sizes["seen"]
     return [*found, Outcome(best_name(result), best[:, None], float(training * len(is_random)))]
 
 
 def best_name(result: xr.Dataset) -> str:
-    return "best of all sets" if is_complete(result) else f"best of {result.sizes['set']} sets"
+    return "best set" if is_complete(result) else f"best of {result.sizes['set']} sets"
 
 
 def is_complete(result: xr.Dataset) -> bool:
@@ -61,7 +63,12 @@ def measure_name(result: xr.Dataset) -> str:
     return "J − J*" if is_lqr(result) else "J"
 
 
-def share_of_random(result: xr.Dataset, outcome: Outcome, statistic) -> Estimate:
+def typical(values: np.ndarray) -> float:
+    """For (seed, set): the median over seeds of each set, and of these the median over sets."""
+    return float(np.median(np.median(values, axis=0)))
+
+
+def share_of_random(result: xr.Dataset, outcome: Outcome, statistic: Callable[[np.ndarray], Any]) -> Estimate:
     """statistic(outcome) / statistic(random sets), resampled over seeds, which are paired."""
     of_random = measure(result, outcomes(result)[0])
     return bootstrap(lambda chosen, random: float(statistic(chosen) / statistic(random)), measure(result, outcome), of_random)
@@ -70,56 +77,61 @@ def share_of_random(result: xr.Dataset, outcome: Outcome, statistic) -> Estimate
 def main_sheet(result: xr.Dataset) -> Sheet:
     """Medians over seeds."""
     every = outcomes(result)
-    best = measure(result, every[-1])
-    training = result.attrs["iterations"] * result.sizes["seen"]
     rows = []
     for outcome in every:
         values = measure(result, outcome)
-        share = None if outcome.name == "random" else share_of_random(result, outcome, np.median)
+        share = None if outcome.name == "random" else share_of_random(result, outcome, typical)
         above = outcome.costs.mean(axis=2) - result.least_cost.values[:, None]
-        with np.errstate(invalid="ignore"):
-            regret = float(np.median(values - best))
         rows.append(
             [
                 outcome.name,
-                *([] if is_lqr(result) else [_short(float(np.median(values)))]),
-                _short(float(np.median(above))),
+                *([] if is_lqr(result) else [_short(typical(values))]),
+                _short(typical(above)),
                 "1" if share is None else _interval(share),
-                _short(regret),
-                "–" if outcome.name == "random" else f"{outcome.rollouts:,.0f}",
-                "–" if outcome.name == "random" else f"{outcome.rollouts / training:.2g}",
+                f"{outcome.rollouts:,.0f}",
             ]
         )
-    headings = ["method", *([] if is_lqr(result) else ["J"]), "J − J*", "random = 1 [95 %]", "regret", "rollouts", "trainings"]
+    headings = ["method", *([] if is_lqr(result) else ["J"]), "J − J*", "random = 1 [95 %]", "rollouts"]
     return Sheet(f"{result.attrs['name']}: {settings(result)}", headings, rows, _note(result))
 
 
 def tail_sheet(result: xr.Dataset) -> Sheet:
-    """Means, the worst candidate and the worst fifth of them, and what a choice is worth to other starts than its own."""
-    kept = np.array([bool(np.all(np.isfinite(result.cost.values[i]))) for i in range(result.sizes["seed"])])
+    """Regret; the worst candidate, and the worst fifth; for LQRs the mean over systems, for networks what other starts make of it."""
+    every = outcomes(result)
+    best = measure(result, every[-1])
+    whole = np.array([bool(np.all(np.isfinite(of_seed))) for of_seed in result.cost.values])
     rows = []
-    for outcome in outcomes(result):
-        finite = outcome._replace(costs=outcome.costs[kept])
-        some = result.isel(seed=kept)
-        share = None if outcome.name == "random" or not kept.any() else share_of_random(some, finite, np.mean)
+    for outcome in every:
+        with np.errstate(invalid="ignore"):  # where even the best set diverged
+            regret = typical(measure(result, outcome) - best)
+        tails = [_short(regret), _short(typical(outcome.costs.max(axis=2))), _short(typical(cvar(outcome.costs, TAIL)))]
+        others = [f"{_good(result, outcome):.0%}", _short(_of_other_starts(result, outcome.name))]
         rows.append(
-            [
-                outcome.name,
-                _short(float(np.mean(measure(some, finite)))) if kept.any() else "–",
-                "1" if outcome.name == "random" else "–" if share is None else _interval(share),
-                _short(float(np.median(outcome.costs.max(axis=2)))),
-                _short(float(np.median(cvar(outcome.costs, TAIL)))),
-                *([] if is_lqr(result) else [_short(_of_other_starts(result, outcome.name))]),
-            ]
+            [outcome.name, *(_means(result, outcome, whole) if is_lqr(result) else []), *tails, *([] if is_lqr(result) else others)]
         )
-    headings = ["method", f"mean {measure_name(result)}", "random = 1 [95 %]", "worst J", f"worst {TAIL:.0%}"]
-    note = f"Worst: the candidate of highest J, and the mean of the worst {TAIL:.0%} of them; medians over seeds."
-    if not is_lqr(result):
-        headings.append("other starts")
-        note += " Other starts: median J of the chosen sets, trained from the starts of the other seeds."
-    if not kept.all():
-        note += f" Means are over the {kept.sum()} of {len(kept)} seeds for which no set diverged."
-    return Sheet(f"{result.attrs['name']}: means and tails", headings, rows, note)
+    note = f"Regret: against the best set of the seed. Worst: J from the worst candidate, and the mean over the worst {TAIL:.0%}."
+    if is_lqr(result):
+        note += f" Mean: of J − J* over the {whole.sum()} of {len(whole)} systems for which no set diverged; the rest are medians."
+        return Sheet(_title(result), ["method", "mean", "random = 1 [95 %]", "regret", "worst", f"worst {TAIL:.0%}"], rows, note)
+    note += f" All are medians. Good: the share of runs that end within {GOOD:g} J*. Others: J of the choice from the other seeds' starts."
+    return Sheet(_title(result), ["method", "regret", "worst", f"worst {TAIL:.0%}", "good", "others"], rows, note)
+
+
+def _title(result: xr.Dataset) -> str:
+    return f"{result.attrs['name']}: tails"
+
+
+def _means(result: xr.Dataset, outcome: Outcome, whole: np.ndarray) -> list[str]:
+    """The mean over the systems for which it is finite whatever is chosen, and its share of random's."""
+    if not whole.any():
+        return ["–", "–"]
+    some, finite = result.isel(seed=whole), outcome._replace(costs=outcome.costs[whole])
+    share = "1" if outcome.name == "random" else _interval(share_of_random(some, finite, np.mean))
+    return [_short(float(np.mean(measure(some, finite)))), share]
+
+
+def _good(result: xr.Dataset, outcome: Outcome) -> float:
+    return float(np.mean(outcome.costs.mean(axis=2) <= GOOD * result.least_cost.values[:, None]))
 
 
 def _of_other_starts(result: xr.Dataset, name: str) -> float:
@@ -161,11 +173,9 @@ def correlations(result: xr.Dataset) -> list[Correlation]:
 def correlation_sheet(result: xr.Dataset) -> Sheet:
     with_medians = not is_lqr(result)
     rows = [[row.name, _interval(row.within), *([number(row.of_medians, ".2f")] if with_medians else [])] for row in correlations(result)]
-    headings = ["known before or early in training", "rank correlation within a seed [95 %]", *(["of medians"] if with_medians else [])]
+    headings = ["known before or early", "rank correlation [95 %]", *(["of medians"] if with_medians else [])]
     seeds, sets = result.sizes["seed"], int(result.is_random.sum())
-    note = (
-        f"Spearman's ρ with J over all candidates after training, over {sets} random sets, mean over {seeds} seeds; 1: ranks all rightly."
-    )
+    note = f"Spearman's ρ with J over all candidates after training, over {sets} random sets; mean over {seeds} seeds."
     note += " –: the same for every set." if any(np.isnan(row.within.value) for row in correlations(result)) else ""
     note += " Of medians: of medians over seeds on both sides." if with_medians else ""
     return Sheet(f"{result.attrs['name']}: what tells the outcome", headings, rows, note)
@@ -195,12 +205,14 @@ def correlation_data(result: xr.Dataset) -> pd.DataFrame:
 
 def _note(result: xr.Dataset) -> str:
     diverged = int((result.status == 2).sum())
-    parts = [f"Medians over {result.sizes['seed']} {'systems' if is_lqr(result) else 'starts'}; {_random(result)}."]
-    parts.append(f"random = 1: ratio of medians of {measure_name(result)}, with its bootstrap interval.")
-    least = "J*" if is_lqr(result) else "J*, the least J found by training on all candidates"
-    parts.append(f"J is over all {result.sizes['candidate']} candidates, less {least}; regret is against the best set.")
-    parts.append("trainings: rollouts over those of one training.")
-    if any(outcome.name.endswith("own run") for outcome in outcomes(result)):
+    seeds, training = result.sizes["seed"], result.attrs["iterations"] * result.sizes["seen"]
+    parts = [f"Medians over {seeds} {'systems' if is_lqr(result) else 'starts'}, and over sets for random; {_random(result)}."]
+    parts.append(f"random = 1: the ratio of medians of {measure_name(result)}, with its bootstrap interval.")
+    least = "J* is the least there is" if is_lqr(result) else "J* is the least found by training on all of them"
+    parts.append(
+        f"J is over all {result.sizes['candidate']} candidates; {least}. Rollouts are those of choosing; one training has {training:,}."
+    )
+    if any(outcome.name.endswith("(own run)") for outcome in outcomes(result)):
         parts.append("Own run: what the method trained on its way; else the chosen set is trained anew.")
     if not bool(result.explores.any()):
         parts.append("No choice explores here: each is as good as any.")
@@ -217,11 +229,11 @@ def settings(result: xr.Dataset) -> str:
     a = result.attrs
     quick = "QUICK LOOK: " if a["quick"] else ""
     shape = f", D = {a['dim']}, H = {a['horizon']}" if is_lqr(result) else ""
-    return f"{quick}{a['problem']}{shape}, choose {a['choose']} of {result.sizes['candidate']}, {a['iterations']:,} iterations"
+    return f"{quick}{a['problem']}{shape}, {a['choose']} of {result.sizes['candidate']} states, {a['iterations']:,} iterations"
 
 
 def _interval(estimate: Estimate) -> str:
-    value, low, high = (number(one, ".2f") for one in estimate)
+    value, low, high = (number(one, ".2f" if abs(one) < 100 else ".0e") for one in estimate)
     return value if value == "–" else f"{value} [{low}, {high}]"
 
 

@@ -70,19 +70,19 @@ def correlations_figure(result: xr.Dataset) -> Figure:
 
 def training_figure(result: xr.Dataset) -> Figure:
     """Cost, alignment and coverage during training: of random sets (quartiles), and of what two methods chose."""
-    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
     axes = figure.subplots(1, 3)
     shown = [name for name in ("gramian-logdet" if is_lqr(result) else "farthest", "pilot") if name in result.method.values]
     panels = {
         "cost_curve": "cost over all candidates",
         "alignment_curve": "cosine of the gradients\non S and on all candidates",
-        "coverage_curve": "distance of the farthest candidate\nto what is visited",
+        "coverage_curve": "largest distance of a\ncandidate to what is visited",
     }
     for ax, (name, label) in zip(axes, panels.items(), strict=True):
         _training_panel(ax, result, name, shown)
         ax.set_ylabel(label)
     axes[0].set_yscale("log")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(f"{settings(result)}: medians over seeds", fontsize=9)
     return figure
 
