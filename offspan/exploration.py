@@ -25,9 +25,13 @@ def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLik
     jit with the problem as an argument, where R has no value to look at.
     """
     x0s = as_states("visited_states", "x0s", x0s, problem.state_dim)
-    states = jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s)
+    return jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s)[:, : visited_count(problem)]
+
+
+def visited_count(problem: Problem) -> int:
+    """How many states of a trajectory training hears of: H where the last control is free, else H + 1 (`visited_states`)."""
     last_control_is_free = isinstance(problem, LQR) and is_concrete(problem.R) and not np.any(np.asarray(problem.R))
-    return states[:, :-1] if last_control_is_free else states
+    return problem.horizon if last_control_is_free else problem.horizon + 1
 
 
 def gramian(problem: LQR, x0s: Any, K: Any = None) -> Float[Array, "n n"]:

@@ -17,10 +17,10 @@ from offspan.controllers import Linear
 from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
 from offspan.experiments.network import first_controller
 from offspan.experiments.selection_spec import SelectionSpec
-from offspan.exploration import coverage
+from offspan.exploration import visited_count
 from offspan.problems import Problem
 from offspan.problems.lqr import LQR
-from offspan.rollout import Controller, cost
+from offspan.rollout import Controller, cost, rollout
 from offspan.selection import select
 from offspan.selection.criteria import CRITERIA, Setting
 from offspan.selection.pilots import costs_from, stacked
@@ -233,7 +233,8 @@ def _look(spec: SelectionSpec, runs: Runs, controllers: list[Controller], state:
         some = slice(first, first + together)
         weights, structure = stacked(controllers[some])
         seen, pool = jnp.asarray(runs.seen[some]), jnp.asarray(runs.pool)
-        records = _watch(runs.instance(first).problem, weights, structure, seen, pool, jnp.asarray(spec.scale, pool.dtype))
+        problem = runs.instance(first).problem
+        records = _watch(problem, weights, structure, seen, pool, jnp.asarray(spec.scale, pool.dtype), visited_count(problem))
         for record, value in zip((state.cost, state.alignment, state.coverage), records, strict=True):
             record[look, some] = np.asarray(value)
     diverged = state.status == Status.diverged
@@ -241,7 +242,7 @@ def _look(spec: SelectionSpec, runs: Runs, controllers: list[Controller], state:
 
 
 @eqx.filter_jit
-def _watch(problem, weights, structure, seen, pool, scale):
+def _watch(problem, weights, structure, seen, pool, scale, visited):
     """Cost from each candidate, alignment of the gradients on S and on all candidates, and the largest gap in what is visited."""
 
     def of_one(weights, S):
@@ -250,7 +251,9 @@ def _watch(problem, weights, structure, seen, pool, scale):
         lengths = jnp.linalg.norm(on_S) * jnp.linalg.norm(on_all)
         cosine = jnp.where(lengths > 0, on_S @ on_all / jnp.where(lengths > 0, lengths, 1), 0)
         costs = jax.vmap(lambda x: cost(problem, controller, x[None]))(pool)
-        return costs, cosine, jnp.max(coverage(problem, controller, S, pool, scale=scale))
+        states = jax.vmap(lambda x0: rollout(problem, controller, x0).states)(S)[:, :visited].reshape(-1, pool.shape[1])
+        apart = jnp.linalg.norm((pool[:, None] - states[None]) / scale, axis=2)
+        return costs, cosine, jnp.max(jnp.min(apart, axis=1))
 
     return jax.vmap(of_one)(weights, seen)
 

@@ -15,10 +15,10 @@ from jaxtyping import Array, Float
 
 from offspan.checks import as_states
 from offspan.controllers import MLP, Bounded, Linear
-from offspan.exploration import as_scale, state_gradients, visited_states
+from offspan.exploration import as_scale, state_gradients, visited_count
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
-from offspan.rollout import Controller
+from offspan.rollout import Controller, rollout
 
 
 class Criterion(NamedTuple):
@@ -173,13 +173,14 @@ def _minimax(apart: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 def _visits(setting: Setting) -> np.ndarray:
     """(e, c, v, n): what is visited from each candidate under each start, in the coordinates x / scale."""
-    visits = [_visited(setting.problem, controller, setting.candidates) for controller in setting.controllers]
+    count = visited_count(setting.problem)  # outside jit, where R has a value to look at
+    visits = [_states(setting.problem, controller, setting.candidates)[:, :count] for controller in setting.controllers]
     return np.asarray(jnp.stack(visits) / setting.scale[None, None, None], float)
 
 
 @eqx.filter_jit
-def _visited(problem, controller, candidates):
-    return visited_states(problem, controller, candidates)
+def _states(problem, controller, candidates):
+    return jax.vmap(lambda x0: rollout(problem, controller, x0).states)(candidates)
 
 
 def _gramians(setting: Setting) -> tuple[np.ndarray, int]:

@@ -1,14 +1,16 @@
 """Training of a linear controller in closed form, as long as the states that it visits are taken to stand still."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from offspan.controllers import Linear
-from offspan.exploration import visited_states
+from offspan.exploration import visited_count
 from offspan.problems.lqr import LQR
-from offspan.rollout import cost
+from offspan.rollout import cost, rollout
 
 STAGES = 20
 
@@ -21,19 +23,22 @@ def flow_costs(problem: LQR, candidates: Float[Array, "c n"], sets: np.ndarray, 
     at times that grow geometrically from 1 to N iterations, a few dozen rollouts stand for the N·k of training.
     """
     times = rate * np.unique(np.geomspace(1, max(iterations, 1), STAGES).round())
-    spans = jnp.asarray(np.diff(times, prepend=0.0))
-    costs = jax.vmap(lambda S: _cost_after(problem, candidates, S, spans))(candidates[sets])
+    spans = jnp.asarray(np.diff(times, prepend=0.0), candidates.dtype)
+    costs = _costs_after(problem, candidates, candidates[sets], spans, visited_count(problem))
     return np.asarray(costs, float), len(sets) * (len(times) * sets.shape[1] + len(candidates))
 
 
-@jax.jit
-def _cost_after(problem, candidates, S, spans):
-    def stage(K, span):
-        X = visited_states(problem, Linear(K), S)
-        return flow(problem, K, jnp.einsum("shi,shj->ij", X, X) / len(S), span), None
+@partial(jax.jit, static_argnums=4)
+def _costs_after(problem, candidates, sets, spans, visited):
+    def of_one(S):
+        def stage(K, span):
+            X = jax.vmap(lambda x0: rollout(problem, Linear(K), x0).states)(S)[:, :visited]
+            return flow(problem, K, jnp.einsum("shi,shj->ij", X, X) / len(S), span), None
 
-    K, _ = jax.lax.scan(stage, jnp.zeros((problem.control_dim, problem.state_dim)), spans)
-    return cost(problem, Linear(K), candidates)
+        K, _ = jax.lax.scan(stage, jnp.zeros((problem.control_dim, problem.state_dim), candidates.dtype), spans)
+        return cost(problem, Linear(K), candidates)
+
+    return jax.vmap(of_one)(sets)
 
 
 def flow(problem: LQR, K: Float[Array, "m n"], G: Float[Array, "n n"], time: Float[Array, ""]) -> Float[Array, "m n"]:
@@ -42,7 +47,7 @@ def flow(problem: LQR, K: Float[Array, "m n"], G: Float[Array, "n n"], time: Flo
     With Q^½B = U Σ Vᵀ and G = W Γ Wᵀ, the entries of VᵀKW decay on their own, each at the rate 2σ_i²γ_j, towards −(Uᵀ Q^½ A W)_ij / σ_i.
     """
     values, vectors = jnp.linalg.eigh(problem.Q)
-    root = (vectors * jnp.sqrt(jnp.maximum(values, 0))) @ vectors.T
+    root = (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
     U, sigma, Vt = jnp.linalg.svd(root @ problem.B, full_matrices=False)
     gamma, W = jnp.linalg.eigh(G)
     moves = sigma[:, None] > 1e-12 * jnp.max(sigma)

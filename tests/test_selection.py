@@ -1,0 +1,379 @@
+"""Choosing initial states: criteria by plain loops and closed forms, methods by training one run after another."""
+
+import itertools
+import math
+import warnings
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import scipy.integrate
+import scipy.stats
+
+import offspan
+from offspan.exploration import visited_covariance
+from offspan.selection.criteria import CRITERIA, Setting
+from offspan.selection.flow import flow
+from offspan.selection.methods import MEANING, METHODS, NEED_TRAINING, _by_rank
+from offspan.selection.pilots import Pilots, Training
+from offspan.selection.sets import best_set, greedy_set, random_sets
+from offspan.statistics import bootstrap, cvar, rank_correlation
+from tests.systems import random_lqr
+
+KEY = jax.random.key(0)
+SGD = optax.sgd(1e-2)
+PAIRS = np.array(list(itertools.combinations(range(4), 2)))
+
+
+def setting(problem: offspan.Problem, candidates: Any, controllers: Any = None, scale: Any = 1.0) -> Setting:
+    n = problem.state_dim
+    begin = [offspan.Linear(jnp.zeros((problem.control_dim, n)))] if controllers is None else controllers
+    return Setting(problem, jnp.asarray(candidates), begin, jnp.broadcast_to(jnp.asarray(scale, float), (n,)))
+
+
+@pytest.fixture(scope="module")
+def swing() -> Setting:
+    """A short pendulum, two starts, four candidates, and an angle that counts half."""
+    problem = offspan.Pendulum(horizon=5)
+    starts = [offspan.MLP.init(jax.random.key(seed), 2, 1, width=3, depth=2) for seed in (0, 1)]
+    return setting(problem, [[0.1, 0.0], [1.5, 0.2], [3.0, -0.4], [4.5, 1.0]], starts, [2.0, 1.0])
+
+
+def visits(one: Setting, controller: Any, i: int) -> np.ndarray:
+    """From candidate i, in scaled coordinates, step by step."""
+    x, states = one.candidates[i], []
+    for _ in range(one.problem.horizon + 1):
+        states.append(np.asarray(x / one.scale))
+        x = one.problem.step(x, controller(x))
+    return np.array(states)
+
+
+def plain_values(one: Setting, name: str) -> np.ndarray:
+    """Every criterion again, set by set and start by start, from rollouts by hand and gradients of the cost of whole sets."""
+    Z = np.asarray(one.candidates / one.scale[None])
+    epsilon = np.mean([z @ z for z in Z])
+    gramian = np.zeros((len(Z), 2, 2))
+    for controller in one.controllers:
+        for i in range(len(Z)):
+            gramian[i] += sum(np.outer(x, x) for x in visits(one, controller, i)) / len(one.controllers)
+
+    def gradient(controller, X):
+        leaves = jax.tree.leaves(jax.grad(lambda c: offspan.cost(one.problem, c, X))(controller))
+        return np.concatenate([np.ravel(leaf) for leaf in leaves])
+
+    def cosine(a, b):
+        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+    def kernel(controller, u, v):
+        of = lambda x: [np.ravel(leaf) for leaf in jax.tree.leaves(jax.grad(lambda c: c(x)[0])(controller))]  # noqa: E731
+        return float(np.concatenate(of(u)) @ np.concatenate(of(v)))
+
+    values = []
+    for S in PAIRS:
+        seen = one.candidates[S]
+        each = []
+        for controller in one.controllers:
+            if name == "distance":
+                each.append(-max(min(np.linalg.norm(Z[u] - Z[i]) for i in S) for u in range(4)))
+            elif name == "coverage":
+                states = [x for i in S for x in visits(one, controller, i)]
+                each.append(-max(min(np.linalg.norm(Z[u] - x) for x in states) for u in range(4)))
+            elif name == "gramian-trace":
+                each.append(np.trace(gramian[S[0]] + gramian[S[1]]))
+            elif name == "gramian-logdet":
+                each.append(np.log(np.linalg.det(np.eye(2) + (gramian[S[0]] + gramian[S[1]]) / epsilon)))
+            elif name == "covariance":
+                each.append(float(jnp.trace(visited_covariance(one.problem, controller, seen, scale=one.scale))))
+            elif name == "alignment":
+                each.append(cosine(gradient(controller, seen), gradient(controller, one.candidates)))
+            elif name == "colearnability":
+                own = [gradient(controller, x[None]) for x in one.candidates]
+                each.append(np.mean([max(cosine(own[i], own[u]) for i in S) for u in range(4)]))
+            else:
+                k = np.array([[kernel(controller, u, v) for v in one.candidates] for u in one.candidates])
+                inside = k[np.ix_(S, S)] + 1e-3 * np.mean(np.diag(k)) * np.eye(2)
+                each.append(-sum(k[u, u] - k[u, S] @ np.linalg.inv(inside) @ k[S, u] for u in range(4)))
+        values.append(np.mean(each))
+    return np.array(values)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_criteria_are_what_a_plain_loop_finds(swing, name):
+    found = CRITERIA[name](swing)
+    expected = plain_values(swing, name)
+    assert np.ptp(expected) > 1e-3
+    np.testing.assert_allclose(found.value(PAIRS), expected, rtol=1e-9, atol=1e-12)
+    assert found.rollouts == (0 if name in ("distance", "tangent") else 2 * 4)
+
+
+def test_extrapolation_scores_are_the_criteria_of_the_seen_states(swing):
+    seen, unseen = swing.candidates[1:3], swing.candidates[jnp.array([0, 3])]
+    scores = offspan.extrapolation_scores(swing.problem, seen, unseen, controllers=swing.controllers, scale=swing.scale)
+    expected = {name: float(criterion(swing).value(np.array([[1, 2]]))[0]) for name, criterion in CRITERIA.items()}
+    assert scores == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_greedy_choice_keeps_its_promise(seed):
+    """log det(I + G) is monotone and submodular: greedy choice reaches 1 − 1/e of the best of all sets; for the trace it is the best."""
+    problem = offspan.gaussian(jax.random.key(seed), 5, horizon=4)
+    candidates = np.asarray(offspan.sphere(jax.random.key(9), 9, 5))
+    sets = np.array(list(itertools.combinations(range(9), 3)))
+    logdet, trace = (CRITERIA[name](setting(problem, candidates)) for name in ("gramian-logdet", "gramian-trace"))
+    values = logdet.value(sets)
+    greedy = logdet.value(greedy_set(logdet, 9, 3)[None])[0]
+    assert values.max() + 1e-12 >= greedy >= (1 - 1 / math.e) * values.max() > 0
+    assert trace.value(greedy_set(trace, 9, 3)[None])[0] == pytest.approx(trace.value(sets).max())
+    first, second, both = (logdet.value(np.array([S]))[0] for S in ([0], [1], [0, 1]))
+    assert 0 <= max(first, second) <= both <= first + second  # monotone, submodular, and 0 for no states
+
+
+def test_large_pools_are_chosen_from_by_greedy_choice_and_exchange(monkeypatch):
+    """With exchanges, the choice is one that no exchange of two states improves; on these pools it is the best of all."""
+    problem = offspan.gaussian(jax.random.key(1), 4, horizon=3)
+    candidates = np.asarray(offspan.sphere(jax.random.key(2), 10, 4))
+    for name in ("gramian-logdet", "distance"):
+        criterion = CRITERIA[name](setting(problem, candidates))
+        best, worth = best_set(criterion, 10, 3)
+        monkeypatch.setattr("offspan.selection.sets.ALL_SETS", 10)
+        found, worth_found = best_set(criterion, 10, 3)
+        monkeypatch.undo()
+        assert criterion.value(found[None])[0] == pytest.approx(criterion.value(best[None])[0])
+        for scores, chosen in ((worth, best), (worth_found, found)):
+            assert np.all(scores[chosen] >= 0)
+            assert np.all(np.delete(scores, chosen) <= 0)
+
+
+def test_worth_is_the_best_set_with_a_state_less_the_best_without():
+    problem = offspan.gaussian(jax.random.key(3), 4, horizon=4)
+    chosen = offspan.select(problem, np.eye(4), 2, method="gramian-trace", key=KEY)
+    traces = [float(jnp.trace(offspan.gramian(problem, np.eye(4)[i : i + 1]))) for i in range(4)]
+    assert sorted(chosen.indices.tolist()) == sorted(np.argsort(traces)[-2:].tolist())
+    values = {S: traces[S[0]] + traces[S[1]] for S in map(tuple, PAIRS.tolist())}
+    expected = [max(v for S, v in values.items() if i in S) - max(v for S, v in values.items() if i not in S) for i in range(4)]
+    np.testing.assert_allclose(chosen.scores, expected, rtol=1e-12)
+    np.testing.assert_array_equal(chosen.states, np.eye(4)[chosen.indices])
+
+
+def choose(problem: Any, candidates: Any, k: int, method: str, **options: Any) -> offspan.Selection:
+    options = {"optimizer": SGD, "iterations": 8, "sets": 4, **options} if method in NEED_TRAINING else options
+    return offspan.select(problem, candidates, k, method=method, key=KEY, **options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_says_that_the_identity_does_not_explore(method):
+    with pytest.warns(UserWarning, match="select: no choice explores"):
+        chosen = choose(offspan.identity(4, horizon=3), np.eye(4), 2, method)
+    assert chosen.note.startswith("no choice explores: from every candidate, the system stays on the line through it")
+    assert (chosen.method, chosen.states.shape, len(set(chosen.indices.tolist()))) == (method, (2, 4), 2)
+    assert MEANING[method]
+
+
+def test_what_explores_only_after_a_step_is_not_called_unexploring():
+    """A = I, but Q turns the first step of training towards other directions."""
+    turned = offspan.LQR(np.eye(3), Q=[[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]], horizon=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert choose(turned, np.eye(3), 1, "random").note == ""
+    still = offspan.FunctionProblem(lambda x, u: x, lambda x, u: x @ x, state_dim=2, control_dim=1, horizon=3)
+    with pytest.warns(UserWarning, match="the system stays where it is"):
+        choose(still, [[0.0, 1.0], [1.0, 0.0]], 1, "farthest")
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_any_state_of_the_shift_explores_everything(turns):
+    """H = turns · D: every e_i visits every e_d `turns` times, so tr G = kH, log det(I + G) = D log(1 + k·turns), and coverage is whole.
+
+    ∇J(0; e_i) = Σ_h 2(H − h) e_{i+h+1} e_{i+h}ᵀ, so that alignment is the same for every state, and for pairs depends on their distance.
+    """
+    D, k, H = 4, 2, turns * 4
+    shift = setting(offspan.shift(D, horizon=H), np.eye(D))
+    weights = sum(2 * (H - h) * np.eye(D)[h % D] for h in range(H))
+    gradients = np.array([np.roll(weights, S[0]) + np.roll(weights, S[1]) for S in PAIRS])
+    expected = {
+        "gramian-trace": k * H,
+        "gramian-logdet": D * np.log(1 + k * turns),
+        "coverage": 0.0,
+        "alignment": gradients.sum(axis=1) / np.linalg.norm(gradients, axis=1) / np.sqrt(D),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(CRITERIA[name](shift).value(PAIRS), np.broadcast_to(value, 6), rtol=1e-12, atol=1e-12)
+    for name in ("gramian-trace", "gramian-logdet", "alignment"):
+        one = choose(shift.problem, np.eye(D), 1, name)
+        assert one.note == ""
+        np.testing.assert_allclose(one.scores, 0, atol=1e-12)  # no state is worth more than another
+
+
+def plain_costs(problem: offspan.LQR, candidates: np.ndarray, sets: np.ndarray, iterations: int) -> np.ndarray:
+    """J over all candidates after training on each set, one run after another."""
+    costs = []
+    for S in sets:
+        run = offspan.train_lqr(problem, candidates[S], learning_rate=1e-2, iterations=iterations)
+        costs.append(float(offspan.cost(problem, offspan.Linear(run.K), candidates)))
+    return np.array(costs)
+
+
+def test_the_exhaustive_choice_is_the_best_of_plain_runs():
+    problem, e = offspan.gaussian(jax.random.key(2), 4, horizon=4), np.eye(4)
+    costs = plain_costs(problem, e, PAIRS, 60)
+    chosen = choose(problem, e, 2, "exhaustive", iterations=60)
+    assert chosen.indices.tolist() == PAIRS[np.argmin(costs)].tolist()
+    expected = [
+        min(c for c, S in zip(costs, PAIRS, strict=True) if i not in S) - min(c for c, S in zip(costs, PAIRS, strict=True) if i in S)
+        for i in range(4)
+    ]
+    np.testing.assert_allclose(chosen.scores, expected, rtol=1e-9, atol=1e-12)
+    assert chosen.rollouts == 6 * (2 * 60 + 4)
+    assert chosen.controllers is not None
+    assert float(offspan.cost(problem, chosen.controllers[0], e)) == pytest.approx(costs.min())
+
+
+def test_pilots_halve_by_the_costs_of_plain_runs():
+    """Six sets after N/8 iterations, three after N/4, two after N/2, one after N."""
+    problem, e, N = offspan.gaussian(jax.random.key(5), 4, horizon=4), np.eye(4), 80
+    alive = np.arange(6)
+    for iterations in (N // 8, N // 4, N // 2):
+        costs = plain_costs(problem, e, PAIRS[alive], iterations)
+        alive = np.sort(alive[np.argsort(costs, kind="stable")[: math.ceil(len(alive) / 2)]])
+    chosen = choose(problem, e, 2, "pilot", iterations=N, sets=6)
+    assert chosen.indices.tolist() == PAIRS[alive[0]].tolist()
+    assert chosen.rollouts == 2 * (6 * 10 + 3 * 10 + 2 * 20 + 1 * 40) + 4 * (6 + 3 + 2 + 1)
+    assert chosen.controllers is not None
+    expected = plain_costs(problem, e, PAIRS[alive], N)[0]
+    assert float(offspan.cost(problem, chosen.controllers[0], e)) == pytest.approx(expected, rel=1e-9)
+
+
+def test_pilots_go_on_where_they_were(swing):
+    """Two stretches of some runs give what one long stretch gives, for an optimiser with a memory and a rule that keeps the best."""
+    training = Training(optax.adam(1e-2), 60, offspan.NoImprovement(every=10, patience=50, gain=1e-9))
+    pilots, whole = Pilots(swing, training, PAIRS), Pilots(swing, training, PAIRS[[1, 4]])
+    pilots.train(np.arange(6), 30)
+    pilots.costs()
+    pilots.train(np.array([1, 4]), 60)
+    whole.train(np.arange(2), 60)
+    np.testing.assert_allclose(pilots.costs(), whole.costs(), rtol=1e-9)
+    by_hand = [
+        offspan.train(swing.problem, start, swing.candidates[PAIRS[4]], optimizer=training.optimizer, iterations=60, stop=training.stop)
+        for start in swing.controllers
+    ]
+    expected = np.median([float(offspan.cost(swing.problem, run.controller, swing.candidates)) for run in by_hand])
+    assert whole.costs()[1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_adaptive_choice_adds_the_worst_state_of_a_plain_loop():
+    problem, e = offspan.gaussian(jax.random.key(4), 4, horizon=4), np.eye(4)
+    K, S = np.zeros((4, 4)), []
+    for _ in range(2):
+        costs = [float(offspan.cost(problem, offspan.Linear(jnp.asarray(K)), e[i : i + 1])) if i not in S else -np.inf for i in range(4)]
+        S.append(int(np.argmax(costs)))
+        K = offspan.train_lqr(problem, e[S], learning_rate=1e-2, iterations=20, K0=K).K
+    chosen = choose(problem, e, 2, "adaptive", iterations=40)
+    assert chosen.indices.tolist() == S
+    assert chosen.rollouts == 2 * 4 + 20 * 1 + 20 * 2
+    assert chosen.controllers is not None
+    np.testing.assert_allclose(chosen.controllers[0].K, K, rtol=1e-9)
+
+
+def test_replay_draws_the_rth_worst_with_a_weight_of_one_over_r():
+    costs = np.array([1.0, 5.0, -np.inf, 3.0])
+    drawn = np.array([_by_rank(costs, key) for key in jax.random.split(KEY, 400)])
+    share = np.bincount(drawn, minlength=4) / 400
+    expected = np.array([1 / 3, 1, 0, 1 / 2]) / (1 + 1 / 2 + 1 / 3)
+    assert np.all(np.abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / 400) + 1e-12)
+
+
+def test_the_flow_solves_its_equation():
+    """dK/dt = −2 BᵀQ(A + BK)G by a solver of differential equations, where controls are fewer than states and Q is singular."""
+    problem = offspan.LQR(
+        np.array([[0.5, 1.0, 0.0], [0.0, -0.3, 0.4], [0.2, 0.0, 0.9]]),
+        B=[[1.0, 0.0], [0.5, 1.0], [0.0, 2.0]],
+        Q=np.diag([1.0, 2.0, 0.0]),
+        horizon=3,
+    )
+    G = np.array([[1.0, 0.2, 0.0], [0.2, 0.5, 0.0], [0.0, 0.0, 0.0]])
+    K0 = np.arange(6.0).reshape(2, 3) / 5
+    A, B, Q = (np.asarray(M) for M in (problem.A, problem.B, problem.Q))
+    step = lambda t, flat: (-2 * B.T @ Q @ (A + B @ flat.reshape(2, 3)) @ G).ravel()  # noqa: E731
+    expected = scipy.integrate.solve_ivp(step, (0, 0.7), K0.ravel(), rtol=1e-10, atol=1e-12).y[:, -1].reshape(2, 3)
+    found = flow(problem, jnp.asarray(K0), jnp.asarray(G), jnp.asarray(0.7))
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+    assert np.abs(found - K0).max() > 0.1
+
+
+def test_over_one_step_the_flow_is_policy_gradient():
+    """H = 1: what is visited does not depend on K, so that N small steps of training follow the flow, and its choice is the oracle's."""
+    problem, e = offspan.gaussian(jax.random.key(6), 4, horizon=1), np.asarray(offspan.sphere(KEY, 4, 4))
+    flowed, trained = (choose(problem, e, 2, method, optimizer=optax.sgd(1e-4), iterations=4_000) for method in ("flow", "exhaustive"))
+    assert flowed.indices.tolist() == trained.indices.tolist()
+    np.testing.assert_allclose(flowed.scores, trained.scores, rtol=1e-2, atol=1e-4)
+
+
+def test_random_sets_are_distinct_and_all_where_there_are_few():
+    sets = random_sets(KEY, 12, 3, 50)
+    assert sets.shape == (50, 3)
+    assert len({tuple(S) for S in sets.tolist()}) == 50
+    assert np.all(np.diff(sets, axis=1) > 0)
+    assert random_sets(KEY, 4, 2, 6).tolist() == PAIRS.tolist()
+    drawn = [
+        offspan.select(offspan.shift(4, horizon=4), np.eye(4), 1, method="random", key=key).indices[0] for key in jax.random.split(KEY, 12)
+    ]
+    assert len(set(map(int, drawn))) == 4
+
+
+def test_the_effect_of_adding_a_state():
+    """Predicted: a difference of cosines, by the analytic gradient. Measured: the difference of two plain trainings."""
+    problem = random_lqr(1, 4, 4, 3, control_cost=False)
+    S, x = np.eye(4)[:1], np.array([0.0, 1.0, 1.0, 0.0])
+    U = np.asarray(offspan.unseen_directions(np.vstack([S, x])))
+    more = np.vstack([S, x])
+    g = {name: np.ravel(offspan.lqr_gradient(problem, np.zeros((4, 4)), X)) for name, X in (("S", S), ("more", more), ("U", U))}
+    cosine = lambda a, b: g[a] @ g[b] / np.linalg.norm(g[a]) / np.linalg.norm(g[b])  # noqa: E731
+    effect = offspan.effect_of_adding(problem, S, x, optimizer=SGD, iterations=50)
+    assert effect.predicted == pytest.approx(cosine("S", "U") - cosine("more", "U"), rel=1e-9)
+    ends = [offspan.train_lqr(problem, X, learning_rate=1e-2, iterations=50).K for X in (S, more)]
+    costs = [float(offspan.cost(problem, offspan.Linear(K), U)) for K in ends]
+    assert effect.measured == pytest.approx(costs[1] - costs[0], rel=1e-8)
+    assert offspan.effect_of_adding(problem, S, x).measured is None
+
+
+def test_maps_are_costs_state_by_state():
+    problem = offspan.Pendulum(horizon=6)
+    controller = offspan.MLP.init(KEY, 2, 1, width=3, depth=2)
+    found = offspan.extrapolation_map(problem, controller, {1: [0.0, 1.0, 2.0], 0: [0.5, 3.0]})
+    expected = [
+        [float(offspan.cost(problem, controller, jnp.array([[angle, velocity]]))) for angle in (0.5, 3.0)] for velocity in (0.0, 1.0, 2.0)
+    ]
+    np.testing.assert_allclose(found.values, expected, rtol=1e-12)
+    line = offspan.extrapolation_map(problem, controller, {0: [0.5, 3.0]}, at=[9.0, 2.0])
+    np.testing.assert_allclose(line.values, expected[2], rtol=1e-12)
+    near = offspan.extrapolation_map(problem, controller, {0: [0.5, 3.0]}, success=lambda x: jnp.abs(x[0] - jnp.pi) < 1.0)
+    ends = [offspan.rollout(problem, controller, jnp.array([angle, 0.0])).states[-1, 0] for angle in (0.5, 3.0)]
+    assert near.values.tolist() == [float(abs(end - np.pi) < 1) for end in ends] == [0.0, 1.0]
+
+
+def test_bootstrap_intervals_cover():
+    """95 % intervals of a ratio of paired means: of 200 simulated experiments, 88 % to 99 % hold the true ratio."""
+    rng = np.random.default_rng(0)
+    ratio = lambda a, b: float(np.mean(a) / np.mean(b))  # noqa: E731
+    held = []
+    for _ in range(200):
+        system = rng.lognormal(0, 0.5, 40)
+        chosen, random = 0.5 * system * rng.lognormal(0, 0.3, 40), system * rng.lognormal(0, 0.3, 40)
+        estimate = bootstrap(ratio, chosen, random, resamples=300)
+        assert estimate.low <= estimate.value <= estimate.high
+        held.append(estimate.low <= 0.5 <= estimate.high)
+    assert 0.88 <= np.mean(held) <= 0.99
+
+
+def test_tails_and_ranks():
+    values = np.array([[1.0, 5.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 10.0, np.inf]])
+    np.testing.assert_array_equal(cvar(values, 0.4), [4.5, np.inf])
+    a, b = np.array([1.0, 2.0, 2.0, 7.0, 5.0]), np.array([0.3, 0.1, 9.0, 4.0, 4.0])
+    assert rank_correlation(a, b) == pytest.approx(scipy.stats.spearmanr(a, b).statistic)
+    assert rank_correlation(a, np.array([1.0, 2.0, 2.5, np.inf, 3.0])) == pytest.approx(
+        scipy.stats.spearmanr(a, [1, 2, 2.5, 4, 3]).statistic
+    )
+    assert math.isnan(rank_correlation(a, np.ones(5)))
