@@ -10,7 +10,7 @@ reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce pendulum --quick
 
 test: $(VENV)/.dev
-	@$(BIN)/pytest -q -n auto --dist loadgroup
+	@$(BIN)/pytest -q -n auto --dist loadfile
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

@@ -1,5 +1,7 @@
 """Each mistake gets one sentence that names the argument, shows the value and says what to do."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -33,6 +35,13 @@ def step(x, u):
 
 def stage_cost(x, u):
     return x @ x
+
+
+KEY = jax.random.key(0)
+
+
+def chosen(candidates=((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)), k=1, method="random", key: Any = KEY, **options):
+    return offspan.select(LQR2, candidates, k, method=method, key=key, **options)
 
 
 MISTAKES = {
@@ -352,6 +361,54 @@ MISTAKES = {
     "a controller with nothing to train": (
         lambda: offspan.train(LQR2, jnp.sin, E1, optimizer=optax.sgd(0.1), iterations=1),
         "train: the controller (a PjitFunction) has no floating-point arrays to train",
+    ),
+    "more states chosen than there are": (lambda: chosen(k=4), "select: `k` is 4, which is more than there are, as there are 3 candidates"),
+    "a choice that leaves nothing": (lambda: chosen(k=3), "select: `k` is 3, which leaves nothing unseen, as there are 3 candidates"),
+    "a choice that spans the space": (lambda: chosen(k=2), "select: `k` is 2, so that the chosen states can span all 2 dimensions"),
+    "a candidate twice": (
+        lambda: chosen([[1, 0], [0, 1], [1, 0]]),
+        "select: `candidates` has row 2 twice, [1.0, 0.0]; list each",
+    ),
+    "a zero candidate": (lambda: chosen([[1, 0], [0, 0]]), "select: `candidates` has a zero state, from which a linear system never moves"),
+    "a method misspelt": (
+        lambda: chosen(method="fartest"),
+        "select: there is no method 'fartest' (did you mean 'farthest'?)",
+    ),
+    "a pilot without an optimiser": (
+        lambda: chosen(method="pilot"),
+        "select: 'pilot' needs `optimizer`, such as optax.sgd(1e-3)",
+    ),
+    "a choice without a key": (lambda: chosen(key=0), "select: `key` is 0, but must be a random key"),
+    "candidates of another problem": (lambda: chosen(np.eye(3)), "select: `candidates` has shape (3, 3), but needs shape (s, 2)"),
+    "no starts": (lambda: chosen(controllers=[]), "select: `controllers` is empty"),
+    "a flow of a pendulum": (
+        lambda: offspan.select(offspan.Pendulum(), EYE, 1, method="flow", key=KEY, optimizer=optax.sgd(0.1), iterations=1),
+        "select: 'flow' is for an LQR; for other problems take 'pilot'",
+    ),
+    "too many sets": (
+        lambda: chosen(np.random.default_rng(0).normal(size=(6000, 2)), method="exhaustive", optimizer=optax.sgd(0.1), iterations=1),
+        "select: 'exhaustive' would train 6,000 sets; it stops at 5,000",
+    ),
+    "scores without starts": (
+        lambda: offspan.extrapolation_scores(offspan.Pendulum(), EYE[:1], EYE[1:]),
+        "extrapolation_scores: pass `controllers=[…]` to begin with, or a `key`",
+    ),
+    "an effect on nothing": (lambda: offspan.effect_of_adding(LQR2, E1, EYE[1]), "effect_of_adding: `x0s` and `x` span the space"),
+    "an effect on whom": (
+        lambda: offspan.effect_of_adding(offspan.Pendulum(), E1, EYE[1]),
+        "effect_of_adding: pass `unseen`, the states (u, 2) on which the effect is wanted",
+    ),
+    "half a measurement": (
+        lambda: offspan.effect_of_adding(LQR2, E1, EYE[1], unseen=E1, iterations=3),
+        "effect_of_adding: to measure, pass both `optimizer` and `iterations`",
+    ),
+    "a map of three coordinates": (
+        lambda: offspan.extrapolation_map(LQR2, offspan.Linear(ZERO), {0: [1.0], 1: [1.0], 2: [1.0]}),
+        "extrapolation_map: `axes` must give values for one or two of the coordinates 0..1",
+    ),
+    "a success that is not yes or no": (
+        lambda: offspan.extrapolation_map(LQR2, offspan.Linear(ZERO), {0: [1.0]}, success=lambda x: x),
+        "extrapolation_map: `success` must return one truth value for one state",
     ),
 }
 

@@ -14,8 +14,11 @@ import numpy as np
 import optax
 import pytest
 from PIL import Image, ImageSequence
+from typer.testing import CliRunner
 
 import offspan
+from offspan import cli
+from offspan.experiments.mapping import map_of_run
 from offspan.experiments.network import OBJECTIVES, _preset, first_controller, make
 from offspan.experiments.network_spec import NetworkSpec
 from offspan.experiments.reading import load_preset, load_spec
@@ -299,7 +302,7 @@ non_extrapolating = { optimizer = "adam", learning_rate = 1e-2, targets = [[0.0]
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # of a module, it would be made again after tests of another
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("network")
     (folder / "small.toml").write_text(SPEC)
@@ -323,7 +326,25 @@ def loop_costs(layers, x0s, targets) -> np.ndarray:
     return np.array(costs)
 
 
-@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
+def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):
+    """The cost at the seen states, which are on the map, is the stored one; and the picture is drawn."""
+    spec, result = small
+    folder = RunFolder(tmp_path / "small")
+    folder.claim(spec)
+    folder.save_result(result)
+    found, _, seen, _ = map_of_run(folder, [0], points=3, margin=0.0)
+    np.testing.assert_allclose(found.axes[0][[0, 2]], [1.57, 4.71], rtol=1e-6)
+    assert seen.tolist() == [[pytest.approx(2.6), 0.0], [pytest.approx(3.6), 0.0]]
+    shown = int(np.flatnonzero(result.seed.values == int(result.shown_seed))[0])
+    assert found.values[0] == pytest.approx(float(result.policy_gradient_unseen_cost[shown, 0]), rel=1e-5)
+    assert map_of_run(folder, None, points=5, margin=0.5)[0].values.shape == (5, 5)
+    drawn = CliRunner().invoke(cli.app, ["map", "small", "--folder", str(tmp_path), "--points", "9"])
+    assert drawn.exit_code == 0, drawn.output
+    assert (folder.figures / "map-0-1.png").stat().st_size > 10_000
+    with pytest.raises(ValueError, match="must be one or two of 0"):
+        map_of_run(folder, [2], points=3, margin=0.0)
+
+
 def test_a_network_result_holds_what_its_controllers_do(small):
     """Costs by a plain NumPy loop over the stored weights; the measure by its definition; the runs shown by the paper's choice."""
     _, result = small
@@ -353,7 +374,6 @@ def test_a_network_result_holds_what_its_controllers_do(small):
     assert result.attrs["diagnoses"] == ""
 
 
-@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_the_adversarial_runs_descend_towards_other_targets(small):
     """J(S) + λ J_adv(U) of these is below that of every other run."""
     _, result = small
@@ -395,7 +415,6 @@ def test_nothing_to_normalise_by_is_not_perfect(tmp_path):
     assert "The measure is not defined" in sheet.note
 
 
-@pytest.mark.xdist_group("network result")
 def test_a_measure_that_should_not_be_trusted_says_so(small):
     _, result = small
     assert "beats the runs" not in report(result.assign(normalized_cost=("seed", [0.1, 0.2, 0.3]))).sheets["table"].note
@@ -413,7 +432,6 @@ def test_the_settings_of_a_preset_are_known_whatever_the_name():
     assert _preset(spec.model_copy(update={"width": 49})) is None
 
 
-@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
     """A real process, killed with SIGKILL after a checkpoint of its second part, then left to finish."""
     (tmp_path / "small.toml").write_text(SPEC)
@@ -436,7 +454,6 @@ def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
     assert folder.load_result().identical(small[1])
 
 
-@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_the_report_of_a_network_experiment(small, tmp_path):
     _, result = small
     made = report(result)
@@ -461,7 +478,6 @@ def test_the_report_of_a_network_experiment(small, tmp_path):
     assert len(made.data) == 3 + 2 + 2
 
 
-@pytest.mark.xdist_group("network result")  # one worker makes `small`, once
 def test_more_than_five_seeds_have_a_distribution_with_the_papers_number(small):
     _, result = small
     assert "preset" not in result.attrs

@@ -372,8 +372,6 @@ def test_tails_and_ranks():
     values = np.array([[1.0, 5.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 10.0, np.inf]])
     np.testing.assert_array_equal(cvar(values, 0.4), [4.5, np.inf])
     a, b = np.array([1.0, 2.0, 2.0, 7.0, 5.0]), np.array([0.3, 0.1, 9.0, 4.0, 4.0])
-    assert rank_correlation(a, b) == pytest.approx(scipy.stats.spearmanr(a, b).statistic)
-    assert rank_correlation(a, np.array([1.0, 2.0, 2.5, np.inf, 3.0])) == pytest.approx(
-        scipy.stats.spearmanr(a, [1, 2, 2.5, 4, 3]).statistic
-    )
+    assert rank_correlation(a, b) == pytest.approx(scipy.stats.spearmanr(a, b)[0])
+    assert rank_correlation(a, np.array([1.0, 2.0, 2.5, np.inf, 3.0])) == pytest.approx(scipy.stats.spearmanr(a, [1, 2, 2.5, 4, 3])[0])
     assert math.isnan(rank_correlation(a, np.ones(5)))

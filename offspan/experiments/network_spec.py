@@ -1,5 +1,6 @@
 """The specs of network controllers for non-linear problems."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal
@@ -15,6 +16,11 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {"pendulum": Pendulum, "quadcopter
 OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {"gradient-descent": optax.sgd, "adam": optax.adam}
 
 
+@functools.cache
+def _transformation(optimizer: str, learning_rate: float) -> optax.GradientTransformation:
+    return OPTIMIZERS[optimizer](learning_rate)
+
+
 class Objective(Strict):
     """How one of the three objectives of a network experiment is descended."""
 
@@ -22,7 +28,8 @@ class Objective(Strict):
     learning_rate: Rate
 
     def transformation(self) -> optax.GradientTransformation:
-        return OPTIMIZERS[self.optimizer](self.learning_rate)
+        """The same value for the same words, as programs are compiled for each."""
+        return _transformation(self.optimizer, self.learning_rate)
 
 
 class Adversarial(Objective):

@@ -101,7 +101,6 @@ def _choose(spec: SelectionSpec, resume: Choices | None, on_chunk: Callable[[Cho
         np.ones(seeds, bool),
         0,
     )
-    # One optimiser for all, as programs are compiled for each.
     options: dict[str, Any] = {"optimizer": spec.policy_gradient.transformation(), "stop": stopping(spec), "sets": spec.pilot_sets}
     every = instances(spec)
     first = round(state.done * seeds * methods / spec.iterations)

@@ -1,0 +1,280 @@
+"""Comparisons of methods that choose initial states: from a spec to its tables, and the choice for a spec of one's own."""
+
+import itertools
+import re
+import tomllib
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import offspan
+from offspan import cli
+from offspan.experiments.reading import load_preset, load_spec
+from offspan.experiments.run import run
+from offspan.experiments.selection_spec import SelectionSpec
+from offspan.report.kinds import report
+from offspan.report.selection import correlations, outcomes, share_of_random, typical
+
+LQR = """
+kind = "selection"
+problem = "gaussian"
+dim = 4
+horizon = 3
+choose = 2
+seeds = 3
+iterations = 40
+looks = 4
+pilot_iterations = 10
+methods = ["gramian-logdet", "adaptive"]
+policy_gradient = { optimizer = "gradient-descent", learning_rate = 0.01 }
+"""
+PENDULUM = """
+kind = "selection"
+problem = "pendulum"
+settings = { horizon = 4 }
+candidates = [[0.5], [1.5], [2.5], [3.5], [4.5]]
+choose = 2
+seeds = 2
+sets = 3
+iterations = 40
+looks = 4
+look_every = 10
+pilot_iterations = 40
+pilot_sets = 2
+width = 4
+depth = 2
+methods = ["farthest", "pilot"]
+policy_gradient = { optimizer = "adam", learning_rate = 0.01 }
+"""
+
+
+def spec_of(folder: Path, text: str, name: str = "small") -> SelectionSpec:
+    (folder / f"{name}.toml").write_text(text)
+    spec = load_spec(folder / f"{name}.toml")
+    assert isinstance(spec, SelectionSpec)
+    return spec
+
+
+@pytest.fixture(scope="session")
+def linear(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("linear")
+    spec = spec_of(folder, LQR)
+    return spec, run(spec, folder, lambda share: None)
+
+
+@pytest.fixture(scope="session")
+def network(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("network")
+    spec = spec_of(folder, PENDULUM)
+    return spec, run(spec, folder, lambda share: None)
+
+
+def test_a_comparison_holds_what_plain_runs_find(linear):
+    """Costs of every set by one run after another; choices by `select`; the least cost by Kx = −Ax, which leaves x_0 alone."""
+    spec, result = linear
+    sets = list(itertools.combinations(range(4), 2))
+    assert result.sets.values.tolist() == [list(S) for S in sets]
+    for i, seed in enumerate(spec.seeds):
+        problem = offspan.gaussian(jax.random.key(seed), 4, horizon=3)
+        for s, S in enumerate(sets):
+            K = offspan.train_lqr(problem, np.eye(4)[list(S)], learning_rate=0.01, iterations=40).K
+            expected = [float(offspan.cost(problem, offspan.Linear(K), x[None])) for x in np.eye(4)]
+            np.testing.assert_allclose(result.cost.values[i, s], expected, rtol=1e-9)
+        chosen = offspan.select(problem, np.eye(4), 2, method="gramian-logdet", key=jax.random.key(0))
+        assert result.sets.values[result.choice.values[i, 0]].tolist() == sorted(chosen.indices.tolist())
+        assert result.rollouts.values[i].tolist() == [4, 2 * 4 + 5 * 1 + 5 * 2]
+    np.testing.assert_allclose(result.least_cost, 1.0)  # ‖x_0‖², and then nothing
+    assert np.all(np.diff(result.cost_curve.values[:, :, [0, -1]]) < 0)
+    assert np.all(np.abs(result.alignment_curve) <= 1 + 1e-12)
+
+
+def test_the_tables_are_ratios_of_plain_medians(linear):
+    _, result = linear
+    random, logdet, *_, best = outcomes(result)
+    excess = result.cost.values.mean(axis=2) - 1
+    chosen = excess[np.arange(3), result.choice.values[:, 0]]
+    assert share_of_random(result, logdet, typical).value == pytest.approx(np.median(chosen) / np.median(np.median(excess, axis=0)))
+    np.testing.assert_allclose(best.costs[:, 0].mean(axis=1) - 1, excess.min(axis=1), rtol=1e-12)
+    assert random.costs.shape == (3, 6, 4)
+    made = report(result)
+    assert [row[0] for row in made.sheets["table"].rows] == ["random", "gramian-logdet", "adaptive", "best set"]
+    told = {row.name: row.within.value for row in correlations(result)}
+    assert result.criterion.values[3] == "gramian-logdet"
+    ranks = lambda x: np.argsort(np.argsort(x))  # noqa: E731
+    by_hand = [np.corrcoef(ranks(result.score.values[i, :, 3]), ranks(-excess[i]))[0, 1] for i in range(3)]
+    assert told["gramian-logdet"] == pytest.approx(np.mean(by_hand))
+    assert set(made.figures) == {"methods", "correlations", "training"}
+
+
+def test_a_comparison_of_networks_trains_each_set_from_each_start(network):
+    spec, result = network
+    problem = offspan.Pendulum(horizon=4)
+    pool = np.array([[angle, 0.0] for angle in (0.5, 1.5, 2.5, 3.5, 4.5)])
+    np.testing.assert_array_equal(result.candidates, pool)
+    assert int(result.is_random.sum()) == 3 <= result.sizes["set"] <= 3 + 2 * 2
+    stop = offspan.NoImprovement(every=10, patience=50, gain=1e-5)
+    for i, s in ((0, 0), (1, result.sizes["set"] - 1)):
+        start = offspan.MLP.init(jax.random.key(spec.seeds[i]), 2, 1, width=4, depth=2)
+        seen = pool[result.sets.values[s]]
+        end = offspan.train(problem, start, seen, optimizer=spec.policy_gradient.transformation(), iterations=40, stop=stop)
+        expected = [float(offspan.cost(problem, end.controller, x[None])) for x in pool]
+        np.testing.assert_allclose(result.cost.values[i, s], expected, rtol=1e-9)
+    assert float(result.least_cost[0]) < float(result.cost.values.mean(axis=2).max())
+    own = dict(zip(result.method.values.tolist(), np.isfinite(result.own_cost.values).all(axis=(0, 2)), strict=True))
+    assert own == {"farthest": False, "pilot": True}
+    made = report(result)
+    assert "pilot (own run)" in [row[0] for row in made.sheets["table"].rows]
+    assert made.sheets["tails"].headings[-1] == "others"
+
+
+def test_a_comparison_that_was_stopped_goes_on_to_the_same_bits(network, tmp_path):
+    """Stopped while choosing, while training, and while training on all candidates."""
+    spec, expected = network
+
+    for share in (0.1, 0.5, 0.95):
+
+        def stop_at(done, share=share):
+            if done > share:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            run(spec, tmp_path, stop_at)
+    result = run(spec, tmp_path, lambda share: None)
+    for name in expected:
+        np.testing.assert_array_equal(result[name].values, expected[name].values, err_msg=str(name))
+
+
+def test_presets_of_the_comparison_are_those_of_the_issue_and_the_paper():
+    lqr = load_preset("selection-lqr")
+    assert isinstance(lqr, SelectionSpec)
+    assert (lqr.dim, lqr.horizon, lqr.choose, len(lqr.seeds), lqr.iterations, lqr.policy_gradient.learning_rate) == (
+        8,
+        8,
+        2,
+        100,
+        20_000,
+        3e-4,
+    )
+    pendulum, quadcopter = load_preset("selection-pendulum"), load_preset("selection-quadcopter")
+    assert isinstance(pendulum, SelectionSpec)
+    assert isinstance(quadcopter, SelectionSpec)
+    for spec, other in ((pendulum, "pendulum"), (quadcopter, "quadcopter-below")):
+        assert spec.policy_gradient == load_preset(other).policy_gradient  # pyright: ignore[reportAttributeAccessIssue]
+    quick = quadcopter.as_quick()
+    assert isinstance(quick, SelectionSpec)
+    assert (quick.name, quick.quick, len(quick.seeds), quick.sets, quick.pilot_iterations) == (
+        "selection-quadcopter-quick",
+        True,
+        3,
+        12,
+        1_000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("choose = 2", "choose = 4", "`choose` is 4, but there are 4 candidates"),
+        ('"adaptive"', '"adaptiv"', "method 'adaptiv' is not one to compare (did you mean 'adaptive'?)"),
+        ('"adaptive"', '"exhaustive"', "method 'exhaustive' is not one to compare"),
+        ("dim = 4\n", "", "`gaussian` needs `dim` and `horizon`"),
+        ("looks = 4", "looks = 7", "`iterations` is 40, but must be a multiple of `looks`, 7"),
+        ("choose = 2", "choose = 2\nsets = 5", "`sets` is 5, but all 6 sets of an LQR are trained"),
+        ('"gaussian"', '"pendulum"', "a pendulum needs `candidates`"),
+        ("choose = 2", "choose = 2\ncandidates = [[1, 2, 3, 4, 5], [1, 0, 0, 0, 0]]", "`candidates` has states of length 5"),
+        ("seeds = 3", "seeds = 0", "`seeds`"),
+    ],
+)
+def test_a_comparison_that_makes_no_sense_gets_a_sentence(tmp_path, old, new, message):
+    assert old in LQR
+    with pytest.raises(ValueError, match=re.escape(message)):
+        spec_of(tmp_path, LQR.replace(old, new))
+
+
+MINE = """
+systems = ["mine"]
+dim = [3]
+horizon = [4]
+learning_rate = [0.01]
+iterations = 200
+matrices.mine.A = [[0.9, 0.2, 0.0], [0.0, 0.8, 0.3], [0.4, 0.0, 0.7]]
+
+[choose]
+k = 1
+method = "gramian-logdet"
+"""
+
+
+def offspan_command(*arguments: str):
+    return CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "80"})
+
+
+def test_select_writes_a_spec_that_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(MINE)
+    done = offspan_command("select", "mine.toml")
+    assert done.exit_code == 0, done.output
+    A = np.array([[0.9, 0.2, 0.0], [0.0, 0.8, 0.3], [0.4, 0.0, 0.7]])
+    values = []
+    for e in np.eye(3):
+        states = [np.linalg.matrix_power(A, h) @ e for h in range(4)]
+        values.append(np.log(np.linalg.det(np.eye(3) + sum(np.outer(x, x) for x in states))))
+    best = int(np.argmax(values))
+    written = tomllib.loads(Path("mine-gramian-logdet.toml").read_text())
+    assert written["seen_states"] == [np.eye(3)[best].tolist()]
+    assert "1 of 3 states by gramian-logdet" in done.output
+    assert done.output.index("chosen") < done.output.index("Score: best set with it")
+    assert "Train on them: offspan run mine-gramian-logdet.toml" in done.output
+    ran = offspan_command("run", "mine-gramian-logdet.toml")
+    assert ran.exit_code == 0, ran.output
+    assert offspan_command("select", "mine.toml").exit_code == 0  # the same again is no conflict
+    Path("mine-gramian-logdet.toml").write_text("name = 'other'\n")
+    with pytest.raises(ValueError, match="is there already and says something else"):
+        cli.app(["select", "mine.toml"], standalone_mode=False)
+
+
+def test_select_for_networks_leaves_the_rest_unseen(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("swing.toml").write_text("""
+kind = "network"
+problem = "pendulum"
+iterations = 20
+width = 4
+depth = 2
+settings = { horizon = 4 }
+policy_gradient = { optimizer = "adam", learning_rate = 1e-2 }
+minimal_cost = { optimizer = "adam", learning_rate = 1e-2 }
+non_extrapolating = { optimizer = "adam", learning_rate = 1e-2, targets = [[0.0]] }
+
+[choose]
+candidates = [[0.0], [1.5], [3.0], [4.5]]
+k = 2
+method = "farthest"
+""")
+    done = offspan_command("select", "swing.toml", "--output", "chosen.toml")
+    assert done.exit_code == 0, done.output
+    spec = load_spec(tmp_path / "chosen.toml")
+    assert (spec.name, spec.seen_states, spec.unseen_states) == ("swing-farthest", [[0.0], [3.0]], [[1.5], [4.5]])  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('[choose]\nk = 1\nmethod = "gramian-logdet"', ""), "has no table [choose]"),
+        (("dim = [3]", "dim = [3]\nseen = [1]"), "gives `seen`, which is what is to be chosen"),
+        (("k = 1", "k = 3"), "`choose.k` is 3, but there are 3 candidates"),
+        (("k = 1", "k = 1\nseeed = 2"), "`choose.seeed`"),
+        (("gramian-logdet", "gramian-logdat"), "there is no method 'gramian-logdat' (did you mean 'gramian-logdet'?)"),
+        (("learning_rate = [0.01]", "learning_rate = [0.01, 0.02]"), "give one of each"),
+        (("k = 1", "k = 1\ncandidates = [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]"), "`candidates` has row 1 twice"),
+    ],
+)
+def test_a_choice_that_cannot_be_made_gets_a_sentence(tmp_path, monkeypatch, change, message):
+    monkeypatch.chdir(tmp_path)
+    assert change[0] in MINE
+    Path("mine.toml").write_text(MINE.replace(*change))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cli.app(["select", "mine.toml"], standalone_mode=False)
