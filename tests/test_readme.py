@@ -32,6 +32,7 @@ PAGES = {
     "docs/index.md": 2,
     "docs/experiments.md": 1,
     "docs/networks.md": 1,
+    "docs/selection.md": 1,
     "docs/theory.md": 1,
     "docs/random_systems.md": 1,
 }

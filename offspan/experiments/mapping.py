@@ -30,12 +30,13 @@ def map_of_run(
             raise ValueError(
                 f"`--coordinate` {chosen} must be one or two of 0..{problem.state_dim - 1}, the numbers of a {spec.problem}'s state."
             )
-        axes = {d: _about(np.concatenate([seen, unseen])[:, d], points, margin) for d in chosen}
+        axes = {d: _about(np.concatenate([seen, unseen]), d, points, margin) for d in chosen}
         controller = shown_controller(spec, folder.load_result())
         return extrapolation_map(problem, controller, axes, at=seen.mean(axis=0)), spec, seen, unseen
 
 
-def _about(values: np.ndarray, points: int, margin: float) -> np.ndarray:
-    low, high = values.min(), values.max()
-    spread = high - low if high > low else 1.0
-    return np.linspace(low - margin * spread, high + margin * spread, points, dtype=values.dtype)
+def _about(states: np.ndarray, coordinate: int, points: int, margin: float) -> np.ndarray:
+    """A coordinate in which the states do not differ is given the spread of the one in which they differ most."""
+    low, high = states[:, coordinate].min(), states[:, coordinate].max()
+    spread = high - low or np.ptp(states, axis=0).max() or 1.0
+    return np.linspace(low - margin * spread, high + margin * spread, points, dtype=states.dtype)

@@ -248,7 +248,7 @@ def _watch(problem, weights, structure, seen, pool, scale, visited):
         controller = eqx.combine(weights, structure)
         on_S, on_all = (ravel_pytree(jax.grad(lambda w, X=X: cost(problem, eqx.combine(w, structure), X))(weights))[0] for X in (S, pool))
         lengths = jnp.linalg.norm(on_S) * jnp.linalg.norm(on_all)
-        cosine = jnp.where(lengths > 0, on_S @ on_all / jnp.where(lengths > 0, lengths, 1), 0)
+        cosine = jnp.where(lengths == 0, 0, on_S @ on_all / lengths)  # NaN where a gradient overflows
         costs = jax.vmap(lambda x: cost(problem, controller, x[None]))(pool)
         states = jax.vmap(lambda x0: rollout(problem, controller, x0).states)(S)[:, :visited].reshape(-1, pool.shape[1])
         apart = jnp.linalg.norm((pool[:, None] - states[None]) / scale, axis=2)
@@ -267,6 +267,10 @@ def to_dataset(spec: SelectionSpec, states: list[Any]) -> xr.Dataset:
         """(q, r, …) as (seed, set, …, iteration)."""
         return np.moveaxis(record.reshape(len(record), *shape, *record.shape[2:]), 0, -1)
 
+    def curve(record: np.ndarray) -> np.ndarray:
+        """In single precision, which is what a picture shows, and half of the file."""
+        return laid_out(record).astype(np.float32)
+
     place = {tuple(one): i for i, one in enumerate(sets.tolist())}
     choice = np.array([[place[tuple(one)] for one in of_seed] for of_seed in choices.chosen.tolist()])
     costs = laid_out(trained.cost)
@@ -277,9 +281,9 @@ def to_dataset(spec: SelectionSpec, states: list[Any]) -> xr.Dataset:
         "sets": (("set", "seen"), sets, {"long_name": "indices of the candidates in each set"}),
         "is_random": ("set", np.arange(len(sets)) < _pool_size(spec), {"long_name": "drawn at random, not only chosen by a method"}),
         "cost": ((*run, "candidate"), costs[..., -1], {"long_name": "J from each candidate after training"}),
-        "cost_curve": ((*run, "iteration"), costs.mean(axis=2), {"long_name": "J over all candidates during training"}),
-        "alignment_curve": ((*run, "iteration"), laid_out(trained.alignment), {"long_name": "cos(∇J(S), ∇J(all candidates))"}),
-        "coverage_curve": ((*run, "iteration"), laid_out(trained.coverage), {"long_name": "largest distance to a visited state"}),
+        "cost_curve": ((*run, "iteration"), curve(trained.cost.mean(axis=2)), {"long_name": "J over all candidates during training"}),
+        "alignment_curve": ((*run, "iteration"), curve(trained.alignment), {"long_name": "cos(∇J(S), ∇J(all candidates))"}),
+        "coverage_curve": ((*run, "iteration"), curve(trained.coverage), {"long_name": "largest distance to a visited state"}),
         "status": (run, status_numbers(trained.status).reshape(shape), STATUS_MEANING),
         "iterations": (run, trained.iterations.reshape(shape), {"long_name": "updates made"}),
         "score": ((*run, "criterion"), np.stack(scores), {"long_name": "what is said of the set before training"}),

@@ -158,8 +158,9 @@ def correlations(result: xr.Dataset) -> list[Correlation]:
     known = {name: some.score.values[:, :, i] for i, name in enumerate(some.criterion.values.tolist())}
     for share in SHARES:
         look = round(share * (some.sizes["iteration"] - 1))
-        known[f"alignment after {share:.0%}"] = some.alignment_curve.values[:, :, look]
-        known[f"cost after {share:.0%}"] = -some.cost_curve.values[:, :, look]
+        so_far = some.cost_curve.values[:, :, look]
+        known[f"alignment after {share:.0%}"] = np.where(np.isfinite(so_far), some.alignment_curve.values[:, :, look], -np.inf)
+        known[f"cost after {share:.0%}"] = -so_far
     found = []
     for name, values in known.items():
         within = np.array([rank_correlation(one, end) for one, end in zip(values, outcome, strict=True)])

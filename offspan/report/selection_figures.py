@@ -6,30 +6,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from offspan.report.selection import correlations, is_lqr, measure, measure_name, outcomes, settings
+from offspan.report.selection import correlations, is_lqr, measure, measure_name, outcomes, settings, typical
 
 COLOURS = {"random": "#555555", "best": "#000000"}
 METHOD, EARLY, BEFORE = "#0072B2", "#D55E00", "#0072B2"
 
 
 def methods_figure(result: xr.Dataset) -> Figure:
-    """The outcome of each method, a dot for each seed, with its median; behind them the quartiles of random sets."""
+    """The outcome of each method, a dot for each run, with its median; behind them the middle half of the runs of random sets."""
     every = outcomes(result)
     figure = Figure(figsize=(7.0, 1.2 + 0.38 * len(every)), layout="constrained")
     ax = figure.subplots()
     of_random = measure(result, every[0])
     finite = np.concatenate([values[np.isfinite(values)] for values in (measure(result, outcome).ravel() for outcome in every)])
     least, most = finite.min(), np.quantile(finite, 0.98)
-    low, median, high = (min(one, 2 * most) for one in np.quantile(of_random, [0.25, 0.5, 0.75], method="closest_observation"))
-    ax.axvspan(low, high, color="0.92", zorder=0, label="quartiles of random sets")
-    ax.axvline(median, color="0.6", linewidth=1, zorder=1, label="their median")
+    low, high = (min(one, 2 * most) for one in np.quantile(of_random, [0.25, 0.75], method="closest_observation"))
+    ax.axvspan(low, high, color="0.92", zorder=0, label="random sets, the middle half of the runs")
+    ax.axvline(typical(of_random), color="0.6", linewidth=1, zorder=1, label="their median, over seeds and then sets")
     rng = np.random.default_rng(0)
     for place, outcome in enumerate(reversed(every)):
         values = measure(result, outcome).ravel()
         shown = values[values <= 1.5 * most]
         colour = COLOURS.get(outcome.name.split()[0], METHOD)
         ax.scatter(shown, place + rng.uniform(-0.22, 0.22, len(shown)), s=7, color=colour, alpha=max(0.06, 0.5 / (1 + len(values) / 200)))
-        middle = float(np.median(values))
+        middle = typical(measure(result, outcome))
         if middle <= 1.5 * most:
             ax.plot([middle, middle], [place - 0.34, place + 0.34], color=colour, linewidth=2.5)
         if beyond := len(values) - len(shown):
@@ -61,10 +61,10 @@ def correlations_figure(result: xr.Dataset) -> Figure:
     ax.set_yticks(range(len(rows)), [row.name for row in reversed(rows)])
     ax.axvline(0, color="0.7", linewidth=0.8)
     ax.set_xlim(-1, 1)
-    crosses = "" if is_lqr(result) else "; crosses: of medians over seeds"
-    ax.set_xlabel(f"rank correlation with the outcome (95 % interval{crosses})")
+    ax.set_xlabel("rank correlation with the outcome, 95 % interval")
+    crosses = "" if is_lqr(result) else ", crosses: of medians over seeds"
     ax.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"{settings(result)}\ncircles: before training, squares: early in training", fontsize=9)
+    figure.suptitle(f"{settings(result)}\ncircles: before training, squares: early in training{crosses}", fontsize=9)
     return figure
 
 
@@ -89,14 +89,16 @@ def training_figure(result: xr.Dataset) -> Figure:
 
 def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -> None:
     iteration, curves = result.iteration.values, result[name].values
+    if name != "cost_curve":
+        curves = np.where(np.isfinite(result.cost_curve.values), curves, np.nan)  # a run that has diverged has none
     some = curves[:, result.is_random.values].reshape(-1, len(iteration))
-    low, middle, high = np.quantile(some, [0.25, 0.5, 0.75], axis=0, method="closest_observation")
+    low, middle, high = np.nanquantile(some, [0.25, 0.5, 0.75], axis=0, method="closest_observation")
     top = 10 * np.nanmax(middle[np.isfinite(middle)], initial=1e-12)
     ax.fill_between(iteration, low, np.minimum(high, top), color="0.88", label="random sets, quartiles")
     ax.plot(iteration, middle, color="0.4", linestyle=":", label="random sets, median")
     for method, colour, style in zip(shown, ("#0072B2", "#D55E00"), ("-", "--"), strict=False):
         choice = result.choice.values[:, result.method.values.tolist().index(method)]
-        ax.plot(iteration, np.median(curves[np.arange(len(choice)), choice], axis=0), color=colour, linestyle=style, label=method)
+        ax.plot(iteration, np.nanmedian(curves[np.arange(len(choice)), choice], axis=0), color=colour, linestyle=style, label=method)
     ax.set_xlabel("iteration")
     ax.set_xlim(0, int(iteration[-1]))
     ax.xaxis.set_major_locator(MaxNLocator(4))
