@@ -16,9 +16,9 @@ def stage_cost(x, u):
     return x @ x
 
 
-problem = offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=30, cost_scale=1 / 30, control_bounds=(-8.0, 8.0))
+problem = offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=30, cost_scale=1 / 30)
 candidates = offspan.grid(jnp.linspace(-2.0, 2.0, 9), [0.0])  # where an experiment could start: at rest, at nine places
-start = offspan.Bounded(offspan.MLP.init(jax.random.key(0), in_dim=2, out_dim=1, width=16), *problem.control_bounds)
+start = offspan.Bounded(offspan.MLP.init(jax.random.key(0), in_dim=2, out_dim=1, width=16), low=-8.0, high=8.0)
 training = {"optimizer": optax.adam(3e-3), "iterations": 300}
 
 for method in ("random", "farthest", "pilot"):
@@ -32,5 +32,4 @@ effect = offspan.effect_of_adding(problem, chosen.states, candidates[4], unseen=
 print(f"one more start at 0: predicted {effect.predicted:+.3f} (a difference of cosines), measured {effect.measured:+.3f} in J")
 
 reach = offspan.extrapolation_map(problem, run.controller, {0: jnp.linspace(-4, 4, 161)}, success=lambda x: jnp.linalg.norm(x) < 0.5)
-good = reach.axes[0][reach.values == 1]
-print(f"from rest it ends near 0 for {reach.values.mean():.0%} of the places between -4 and 4, the farthest of them {abs(good).max():.1f} away")
+print(f"from rest, it ends near 0 for {reach.values.mean():.0%} of the places between -4 and 4")

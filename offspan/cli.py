@@ -73,8 +73,10 @@ def select_states(
     from offspan.report.choice import choice_sheet
     from offspan.report.tables import terminal_table
 
+    if output is not None and not output.parent.is_dir():
+        raise ValueError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
     with console.status("choosing …"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # what `select` warns of is printed below
+        warnings.filterwarnings("ignore", "select: ")  # what it warns of is printed below
         chosen = choose(spec, method)
     console.print(terminal_table(choice_sheet(chosen.selection, chosen.candidates)))
     if chosen.selection.note:
@@ -94,7 +96,6 @@ def map_region(
 ) -> None:
     """Draws what a trained controller costs over a region of initial states, with the seen and unseen ones marked."""
     from offspan.experiments.mapping import map_of_run
-    from offspan.experiments.store import RunFolder
     from offspan.report.maps import map_data, map_figure
     from offspan.report.network import NAMES
 
@@ -102,9 +103,10 @@ def map_region(
     with console.status("drawing …"):
         found, spec, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin)
         names = [NAMES[spec.problem][d] for d in found.coordinates]
-        figure = map_figure(found, seen, unseen=unseen, names=names, title=f"{spec.name}: policy gradient, the seed of median measure")
-        title = "map-" + "-".join(map(str, found.coordinates))
-        written = RunFolder(stored.path).save_report({title: (figure, map_data(found, names))}, {})
+        title = f"{spec.name}: policy gradient, the seed of median measure;\nthe other coordinates as in the mean of the seen states"
+        figure = map_figure(found, seen, unseen=unseen, names=names, title=title)
+        name = "map-" + "-".join(map(str, found.coordinates))
+        written = stored.save_report({name: (figure, map_data(found, names))}, {})
     console.print("The map: " + ", ".join(str(path) for path in written) + ", with its data beside it", soft_wrap=True)
 
 

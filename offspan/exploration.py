@@ -95,9 +95,13 @@ def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unsee
     The inner product whose mean is computed in the proof of thm:typical_system, defined for networks as well; 0 where either gradient is.
     """
     seen = state_gradients(problem, controller, x0s).mean(axis=0)
-    others = state_gradients(problem, controller, unseen)
-    lengths = jnp.linalg.norm(others, axis=1) * jnp.linalg.norm(seen)
-    return jnp.where(lengths > 0, others @ seen / jnp.where(lengths > 0, lengths, 1), 0)
+    return jax.vmap(cosine, (None, 0))(seen, state_gradients(problem, controller, unseen))
+
+
+def cosine(a: Float[Array, "w"], b: Float[Array, "w"]) -> Float[Array, ""]:
+    """Of the angle between two vectors; 0 where either is zero, NaN where one is not finite."""
+    lengths = jnp.linalg.norm(a) * jnp.linalg.norm(b)
+    return jnp.where(lengths == 0, 0, a @ b / jnp.where(lengths == 0, 1, lengths))
 
 
 def as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:

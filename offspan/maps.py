@@ -1,5 +1,6 @@
 """Extrapolation maps: what a controller costs, or whether it succeeds, over a whole region of initial states."""
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -35,11 +36,11 @@ def extrapolation_map(
     [[0.0, 4.0], [1.0, 5.0]]
     """
     where, n = "extrapolation_map", problem.state_dim
-    if not isinstance(axes, Mapping) or len(axes) not in (1, 2) or not all(isinstance(d, int) and 0 <= d < n for d in axes):
+    if not isinstance(axes, Mapping) or len(axes) not in (1, 2) or not all(_is_index(d, n) for d in axes):
         raise ValueError(
             f"{where}: `axes` must give values for one or two of the coordinates 0..{n - 1}, such as {{0: jnp.linspace(0, 1, 50)}}."
         )
-    values = {d: as_floats(where, f"axes[{d}]", one, shape=(None,), meaning="a list of values") for d, one in axes.items()}
+    values = {operator.index(d): as_floats(where, f"axes[{d}]", one, shape=(None,), meaning="a list of values") for d, one in axes.items()}
     x = jnp.zeros(n) if at is None else as_floats(where, "at", at, shape=(n,), meaning=f"shape ({n},): one state")
     grid = jnp.stack(jnp.meshgrid(*values.values(), indexing="ij"), axis=-1)
     x0s = jnp.broadcast_to(x, (*grid.shape[:-1], n)).at[..., jnp.array(list(values))].set(grid).reshape(-1, n)
@@ -52,6 +53,13 @@ def extrapolation_map(
         found = np.where(np.isfinite(costs), costs, np.inf)
     shape = grid.shape[:-1]
     return ExtrapolationMap(tuple(values), tuple(np.asarray(one) for one in values.values()), found.reshape(shape), success is not None)
+
+
+def _is_index(d: Any, n: int) -> bool:
+    try:
+        return 0 <= operator.index(d) < n
+    except TypeError:
+        return False
 
 
 @eqx.filter_jit

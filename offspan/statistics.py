@@ -1,5 +1,6 @@
 """What is said of many outcomes at once: tails, ranks, and intervals by resampling."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -26,16 +27,24 @@ def bootstrap(statistic: Callable[..., float], *samples: np.ndarray, resamples: 
     rng = np.random.default_rng(seed)
     count = len(samples[0])
     drawn = []
-    with np.errstate(invalid="ignore"):  # a resample of divergences alone may be ∞/∞
-        for _ in range(resamples):
-            rows = rng.integers(count, size=count)
-            drawn.append(statistic(*(sample[rows] for sample in samples)))
-        low, high = np.quantile(np.asarray(drawn, float), [(1 - level) / 2, (1 + level) / 2], method="closest_observation")
-        return Estimate(float(statistic(*samples)), float(low), float(high))
+    for _ in range(resamples):
+        rows = rng.integers(count, size=count)
+        drawn.append(statistic(*(sample[rows] for sample in samples)))
+    low, high = np.quantile(np.asarray(drawn, float), [(1 - level) / 2, (1 + level) / 2], method="closest_observation")
+    return Estimate(float(statistic(*samples)), float(low), float(high))
+
+
+def ratio(above: float, below: float) -> float:
+    """above / below, and 1 where they are equal: also where both are 0, or both ∞."""
+    if above == below:
+        return 1.0
+    return math.copysign(math.inf, above) if below == 0 else above / below
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Spearman's ρ, with mean ranks for ties and ∞ as the largest; NaN where either is constant."""
+    if np.any(np.isnan(a)) or np.any(np.isnan(b)):
+        raise ValueError("rank_correlation: NaN has no rank; say first what it stands for.")
     x, y = (_ranks(np.asarray(values, float)) for values in (a, b))
     x, y = x - x.mean(), y - y.mean()
     length = np.sqrt(np.sum(x**2) * np.sum(y**2))

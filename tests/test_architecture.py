@@ -66,6 +66,7 @@ LAYERS = [
     "experiments.lqr",
     "experiments.starts",
     "experiments.network",
+    "experiments.selection_training",
     "experiments.selection",
     "experiments.choosing",
     "experiments.store",

@@ -28,7 +28,7 @@ seeds = 3
 iterations = 40
 looks = 4
 pilot_iterations = 10
-methods = ["gramian-logdet", "adaptive"]
+methods = ["gramian-logdet", "adaptive", "flow"]
 policy_gradient = { optimizer = "gradient-descent", learning_rate = 0.01 }
 """
 PENDULUM = """
@@ -85,7 +85,8 @@ def test_a_comparison_holds_what_plain_runs_find(linear):
             np.testing.assert_allclose(result.cost.values[i, s], expected, rtol=1e-9)
         chosen = offspan.select(problem, np.eye(4), 2, method="gramian-logdet", key=jax.random.key(0))
         assert result.sets.values[result.choice.values[i, 0]].tolist() == sorted(chosen.indices.tolist())
-        assert result.rollouts.values[i].tolist() == [4, 2 * 4 + 5 * 1 + 5 * 2]
+        times = len(np.unique(np.geomspace(1, 40, 20).round()))
+        assert result.rollouts.values[i].tolist() == [4, 2 * 4 + 5 * 1 + 5 * 2, 6 * (2 * times + 4)]
     np.testing.assert_allclose(result.least_cost, 1.0)  # ‖x_0‖², and then nothing
     assert np.all(np.diff(result.cost_curve.values[:, :, [0, -1]]) < 0)
     assert np.all(np.abs(result.alignment_curve) <= 1 + 1e-12)
@@ -100,7 +101,7 @@ def test_the_tables_are_ratios_of_plain_medians(linear):
     np.testing.assert_allclose(best.costs[:, 0].mean(axis=1) - 1, excess.min(axis=1), rtol=1e-12)
     assert random.costs.shape == (3, 6, 4)
     made = report(result)
-    assert [row[0] for row in made.sheets["table"].rows] == ["random", "gramian-logdet", "adaptive", "best set"]
+    assert [row[0] for row in made.sheets["table"].rows] == ["random", "gramian-logdet", "adaptive", "flow", "best set"]
     told = {row.name: row.within.value for row in correlations(result)}
     assert result.criterion.values[3] == "gramian-logdet"
     ranks = lambda x: np.argsort(np.argsort(x))  # noqa: E731
@@ -177,7 +178,10 @@ def test_presets_of_the_comparison_are_those_of_the_issue_and_the_paper():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("choose = 2", "choose = 4", "`choose` is 4, but there are 4 candidates"),
+        ("choose = 2", "choose = 4", "`k` is 4, which leaves nothing unseen, as there are 4 candidates"),
+        ("choose = 2", "choose = 2\nquick_iterations = 6", "`quick_iterations` is 6, but must be a multiple of `looks`, 4"),
+        ("choose = 2", "choose = 1\ncandidates = [[1, 0, 0, 0], [0, 0, 0, 0]]", "`candidates` has a zero state"),
+        ('"gradient-descent", learning_rate', '"adam", learning_rate', "the method 'flow' is for an LQR and gradient-descent"),
         ('"adaptive"', '"adaptiv"', "method 'adaptiv' is not one to compare (did you mean 'adaptive'?)"),
         ('"adaptive"', '"exhaustive"', "method 'exhaustive' is not one to compare"),
         ("dim = 4\n", "", "`gaussian` needs `dim` and `horizon`"),
@@ -266,10 +270,12 @@ method = "farthest"
         (('[choose]\nk = 1\nmethod = "gramian-logdet"', ""), "has no table [choose]"),
         (("dim = [3]", "dim = [3]\nseen = [1]"), "gives `seen`, which is what is to be chosen"),
         (("k = 1", "k = 3"), "`choose.k` is 3, but there are 3 candidates"),
-        (("k = 1", "k = 1\nseeed = 2"), "`choose.seeed`"),
+        (("k = 1", "k = 1\nseeed = 2"), "there is no key 'choose.seeed' (did you mean 'seed'?)"),
         (("gramian-logdet", "gramian-logdat"), "there is no method 'gramian-logdat' (did you mean 'gramian-logdet'?)"),
         (("learning_rate = [0.01]", "learning_rate = [0.01, 0.02]"), "give one of each"),
-        (("k = 1", "k = 1\ncandidates = [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]"), "`candidates` has row 1 twice"),
+        (("k = 1", "k = 1\ncandidates = [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]"), "`choose.candidates` has a state twice"),
+        (("dim = [3]", "dim = 3"), "`dim` is 3, but must be a list of one number here, such as [3]"),
+        (("k = 1", "k = 1\ncandidates = [[1.0], [2.0]]"), "`choose.candidates` has states of length 1, but `dim` is [3]"),
     ],
 )
 def test_a_choice_that_cannot_be_made_gets_a_sentence(tmp_path, monkeypatch, change, message):

@@ -383,7 +383,11 @@ MISTAKES = {
     "no starts": (lambda: chosen(controllers=[]), "select: `controllers` is empty"),
     "a flow of a pendulum": (
         lambda: offspan.select(offspan.Pendulum(), EYE, 1, method="flow", key=KEY, optimizer=optax.sgd(0.1), iterations=1),
-        "select: 'flow' is for an LQR; for other problems take 'pilot'",
+        "select: 'flow' is for linear controllers of an LQR with R = 0; elsewhere take 'pilot'",
+    ),
+    "a flow of Adam": (
+        lambda: chosen(method="flow", optimizer=optax.adam(0.1), iterations=1),
+        "select: 'flow' follows gradient descent; pass optax.sgd(…)",
     ),
     "too many sets": (
         lambda: chosen(np.random.default_rng(0).normal(size=(6000, 2)), method="exhaustive", optimizer=optax.sgd(0.1), iterations=1),

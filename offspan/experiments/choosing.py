@@ -10,13 +10,13 @@ import optax
 import pydantic
 import tomli_w
 
+from offspan.checks import nearest
 from offspan.experiments.network import first_controller
 from offspan.experiments.network_spec import NetworkSpec
 from offspan.experiments.reading import read_toml, spec_from
 from offspan.experiments.spec import LQRSpec, Matrix, Positive, Rate, Seed, Spec, Strict
 from offspan.files import write_whole
 from offspan.selection import Selection, select
-from offspan.states import basis
 from offspan.training import NoImprovement
 
 
@@ -53,18 +53,28 @@ def choose(path: Path, method: str | None = None) -> Chosen:
         asked = Choose.model_validate({**table, **({"method": method} if method else {})})
     except pydantic.ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"{path}: `choose.{'.'.join(map(str, first['loc']))}`: {first['msg']}.") from None
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            known = list(Choose.model_fields)
+            raise ValueError(f"{path}: there is no key 'choose.{key}'{nearest(key, known)}; there are {', '.join(known)}.") from None
+        raise ValueError(f"{path}: `choose.{key}`: {first['msg'].removeprefix('Value error, ')}.") from None
     return _choose(content, asked, str(path))
 
 
 def _choose(content: dict[str, Any], asked: Choose, source: str) -> Chosen:
     rows = asked.candidates
-    if rows is None:
-        if content.get("kind", "lqr") != "lqr" or not _one(content.get("dim")):
-            raise ValueError(f"{source}: `choose.candidates` is missing: the states to choose from.")
-        rows = np.asarray(basis(content["dim"][0])).tolist()
+    is_lqr, dim = content.get("kind", "lqr") == "lqr", content.get("dim")
+    if is_lqr and not (isinstance(dim, list) and len(dim) == 1 and isinstance(dim[0], int) and 0 < dim[0] <= 1000):
+        raise ValueError(f"{source}: `dim` is {dim!r}, but must be a list of one number here, such as [3].")
+    if rows is None and not is_lqr:
+        raise ValueError(f"{source}: `choose.candidates` is missing: the states to choose from.")
+    rows = np.eye(content["dim"][0]).tolist() if rows is None else rows
     if asked.k >= len(rows):
         raise ValueError(f"{source}: `choose.k` is {asked.k}, but there are {len(rows)} candidates, and one at least must stay unseen.")
+    if len({tuple(row) for row in rows}) < len(rows):
+        raise ValueError(f"{source}: `choose.candidates` has a state twice; list each once.")
+    if is_lqr and len(rows[0]) != content["dim"][0]:
+        raise ValueError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
     first = spec_from(_with_states(content, rows, range(asked.k)), source)
     with jax.enable_x64(first.precision == "float64"):
         selection, candidates = _select(first, asked, rows, source)

@@ -3,6 +3,7 @@
 import math
 from typing import Any, Literal
 
+import numpy as np
 import pydantic
 
 from offspan.checks import nearest
@@ -10,6 +11,7 @@ from offspan.experiments.network_spec import PROBLEMS, Objective, check_settings
 from offspan.experiments.spec import FAMILIES, Matrix, Positive, Rate, Spec, distinct
 from offspan.problems import Problem
 from offspan.selection.methods import METHODS
+from offspan.selection.select import check_pool
 
 
 class SelectionSpec(Spec):
@@ -57,19 +59,30 @@ class SelectionSpec(Spec):
             raise ValueError(f"a {self.problem} needs `candidates`, and has [settings] in place of `dim` and `horizon`")
         if 1000 % self.look_every:
             raise ValueError(f"`look_every` is {self.look_every}, but must divide 1000")
-        if self.iterations % self.looks:
-            raise ValueError(f"`iterations` is {self.iterations}, but must be a multiple of `looks`, {self.looks}")
+        for key in ("iterations", "quick_iterations"):
+            if (getattr(self, key) or 0) % self.looks:
+                raise ValueError(f"`{key}` is {getattr(self, key)}, but must be a multiple of `looks`, {self.looks}")
         if not self.is_lqr():
             check_settings(self.problem, self.settings)
-        n = self.make_problem(self.seeds[0]).state_dim
-        if self.candidates is not None and len(self.candidates[0]) > n:
-            raise ValueError(f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {n} numbers")
-        count = len(self.candidates or range(n))
-        if self.choose >= count:
-            raise ValueError(f"`choose` is {self.choose}, but there are {count} candidates, and one at least must stay unseen")
-        if self.is_lqr() and math.comb(count, self.choose) > self.sets:
-            raise ValueError(f"`sets` is {self.sets}, but all {math.comb(count, self.choose)} sets of an LQR are trained; raise it")
+        problem = self.make_problem(self.seeds[0])
+        if self.candidates is not None and len(self.candidates[0]) > problem.state_dim:
+            raise ValueError(
+                f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {problem.state_dim} numbers"
+            )
+        pool = self.pool()
+        check_pool("the comparison", problem, pool, self.choose)
+        number = math.comb(len(pool), self.choose)
+        if self.is_lqr() and number > self.sets:
+            raise ValueError(f"`sets` is {self.sets}, but all {number} sets of an LQR are trained; raise it")
+        if "flow" in self.methods and (not self.is_lqr() or self.policy_gradient.optimizer != "gradient-descent"):
+            raise ValueError("the method 'flow' is for an LQR and gradient-descent; leave it out")
         return self
+
+    def pool(self) -> np.ndarray:
+        """The candidates (c, n)."""
+        n = self.make_problem(self.seeds[0]).state_dim
+        given = np.eye(n, dtype=self.precision) if self.candidates is None else np.asarray(self.candidates, self.precision)
+        return np.pad(given, ((0, 0), (0, n - given.shape[1])))
 
     def is_lqr(self) -> bool:
         return self.problem in FAMILIES
@@ -89,11 +102,10 @@ class SelectionSpec(Spec):
 
     def part_weights(self) -> list[float]:
         """Choosing, training all sets, and training on all candidates, by the states that an iteration rolls out."""
-        count = len(self.candidates) if self.candidates is not None else self.dim or 1
+        count = len(self.pool())
         sets = min(self.sets, math.comb(count, self.choose))
         pilots = self.choose * self.pilot_sets * self.pilot_iterations / self.iterations / 4
         return [pilots, float(sets * self.choose), *([] if self.is_lqr() else [float(count)])]
 
     def content(self) -> str:
-        count = len(self.candidates) if self.candidates is not None else self.dim
-        return f"{self.problem}, {self.choose} of {count} states"
+        return f"{self.problem}, {self.choose} of {len(self.pool())} states"

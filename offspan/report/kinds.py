@@ -54,17 +54,17 @@ def _network(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
 
 
 def _selection(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
-    data, told = selection.outcome_data(result), selection.correlation_data(result)
+    data, found = selection.outcome_data(result), selection.correlations(result)
     curves = result[["cost_curve", "alignment_curve", "coverage_curve"]].to_dataframe().reset_index()
     drawn = {
         "methods": (selection_figures.methods_figure(result), data),
-        "correlations": (selection_figures.correlations_figure(result), told),
+        "correlations": (selection_figures.correlations_figure(result, found), selection.correlation_data(found)),
         "training": (selection_figures.training_figure(result), curves),
     }
     sheets = {
         "table": selection.main_sheet(result),
         "tails": selection.tail_sheet(result),
-        "correlations": selection.correlation_sheet(result),
+        "correlations": selection.correlation_sheet(result, found),
     }
     return Report(drawn, sheets, data)
 

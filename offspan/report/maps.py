@@ -34,8 +34,8 @@ def _draw_region(ax: Axes, found: ExtrapolationMap, names: list[str]) -> None:
         image = ax.pcolormesh(x, y, found.values.T, cmap="cividis", vmin=0, vmax=1, shading="nearest", rasterized=True)
         label = "success (1) or failure (0)"
     else:
-        finite = found.values[np.isfinite(found.values) & (found.values > 0)]
-        limits = LogNorm(finite.min(), finite.max()) if len(finite) and finite.min() < finite.max() else None
+        finite = found.values[np.isfinite(found.values)]
+        limits = LogNorm(finite.min(), finite.max()) if len(finite) and 0 < finite.min() < finite.max() else None
         image = ax.pcolormesh(
             x,
             y,
@@ -54,7 +54,7 @@ def _draw_region(ax: Axes, found: ExtrapolationMap, names: list[str]) -> None:
 
 def _draw_line(ax: Axes, found: ExtrapolationMap, names: list[str]) -> None:
     ax.plot(found.axes[0], np.where(np.isfinite(found.values), found.values, np.nan), color="#0072B2")
-    if not found.of_success:
+    if not found.of_success and np.all(found.values > 0):
         ax.set_yscale("log")
     ax.set_xlabel(names[0])
     ax.set_ylabel("success" if found.of_success else "cost J of the initial state")

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from offspan.report.tables import Sheet, number
-from offspan.statistics import Estimate, bootstrap, cvar, rank_correlation
+from offspan.statistics import Estimate, bootstrap, cvar, rank_correlation, ratio
 
 SHARES = (0.05, 0.1, 0.25)  # of training, at which it is asked how well the cost so far and the alignment tell the outcome
 TAIL = 0.2
@@ -37,8 +37,9 @@ def outcomes(result: xr.Dataset) -> list[Outcome]:
         if np.all(~np.isnan(own)) and result.attrs["pilot_iterations"] == result.attrs["iterations"]:
             found.append(Outcome(f"{name} (own run)", own[:, None], made))
     best = costs[seeds, costs.mean(axis=2).argmin(axis=1)]
-    training = result.attrs["iterations"] * result.sizes["seen"]
-    return [*found, Outcome(best_name(result), best[:, None], float(training * len(is_random)))]
+    # All sets, trained and looked at.
+    made = np.median(result.iterations.sum("set")) * result.sizes["seen"] + result.sizes["set"] * result.sizes["candidate"]
+    return [*found, Outcome(best_name(result), best[:, None], float(made))]
 
 
 def best_name(result: xr.Dataset) -> str:
@@ -55,8 +56,9 @@ def is_lqr(result: xr.Dataset) -> bool:
 
 
 def measure(result: xr.Dataset, outcome: Outcome) -> np.ndarray:
-    """(seed, set): J over all candidates; less the least there is, for an LQR, where that is known exactly."""
-    return outcome.costs.mean(axis=2) - (result.least_cost.values[:, None] if is_lqr(result) else 0.0)
+    """(seed, set): J over all candidates; less the least there is, for an LQR, where that is known exactly (up to rounding, which is 0)."""
+    J, least = outcome.costs.mean(axis=2), result.least_cost.values[:, None]
+    return np.where(J - least <= 1e-12 * least, 0.0, J - least) if is_lqr(result) else J
 
 
 def measure_name(result: xr.Dataset) -> str:
@@ -71,7 +73,7 @@ def typical(values: np.ndarray) -> float:
 def share_of_random(result: xr.Dataset, outcome: Outcome, statistic: Callable[[np.ndarray], Any]) -> Estimate:
     """statistic(outcome) / statistic(random sets), resampled over seeds, which are paired."""
     of_random = measure(result, outcomes(result)[0])
-    return bootstrap(lambda chosen, random: float(statistic(chosen) / statistic(random)), measure(result, outcome), of_random)
+    return bootstrap(lambda chosen, random: ratio(float(statistic(chosen)), float(statistic(random))), measure(result, outcome), of_random)
 
 
 def main_sheet(result: xr.Dataset) -> Sheet:
@@ -102,10 +104,11 @@ def tail_sheet(result: xr.Dataset) -> Sheet:
     whole = np.array([bool(np.all(np.isfinite(of_seed))) for of_seed in result.cost.values])
     rows = []
     for outcome in every:
-        with np.errstate(invalid="ignore"):  # where even the best set diverged
-            regret = typical(measure(result, outcome) - best)
+        with np.errstate(invalid="ignore"):
+            regret = typical(np.where(np.isinf(best), 0.0, measure(result, outcome) - best))  # nothing is better where all diverge
         tails = [_short(regret), _short(typical(outcome.costs.max(axis=2))), _short(typical(cvar(outcome.costs, TAIL)))]
-        others = [f"{_good(result, outcome):.0%}", _short(_of_other_starts(result, outcome.name))]
+        runs = ratio(float(np.median(measure(result, outcome))), float(np.median(measure(result, every[0]))))
+        others = [f"{_good(result, outcome):.0%}", _short(_of_other_starts(result, outcome.name)), _short(runs)]
         rows.append(
             [outcome.name, *(_means(result, outcome, whole) if is_lqr(result) else []), *tails, *([] if is_lqr(result) else others)]
         )
@@ -114,7 +117,9 @@ def tail_sheet(result: xr.Dataset) -> Sheet:
         note += f" Mean: of J − J* over the {whole.sum()} of {len(whole)} systems for which no set diverged; the rest are medians."
         return Sheet(_title(result), ["method", "mean", "random = 1 [95 %]", "regret", "worst", f"worst {TAIL:.0%}"], rows, note)
     note += f" All are medians. Good: the share of runs that end within {GOOD:g} J*. Others: J of the choice from the other seeds' starts."
-    return Sheet(_title(result), ["method", "regret", "worst", f"worst {TAIL:.0%}", "good", "others"], rows, note)
+    note += " Runs = 1: the ratio of medians where random's is over all runs alike, not over starts first. The best set is that of each"
+    note += " start, found after training, so in part luck."
+    return Sheet(_title(result), ["method", "regret", "worst", f"worst {TAIL:.0%}", "good", "others", "runs = 1"], rows, note)
 
 
 def _title(result: xr.Dataset) -> str:
@@ -157,12 +162,16 @@ def correlations(result: xr.Dataset) -> list[Correlation]:
     outcome = -some.cost.values.mean(axis=2)
     known = {name: some.score.values[:, :, i] for i, name in enumerate(some.criterion.values.tolist())}
     for share in SHARES:
-        look = round(share * (some.sizes["iteration"] - 1))
+        look = share * (some.sizes["iteration"] - 1)
+        if look < 1 or not math.isclose(look, round(look)):
+            continue  # there was no look at that time
+        look = round(look)
         so_far = some.cost_curve.values[:, :, look]
         known[f"alignment after {share:.0%}"] = np.where(np.isfinite(so_far), some.alignment_curve.values[:, :, look], -np.inf)
         known[f"cost after {share:.0%}"] = -so_far
     found = []
-    for name, values in known.items():
+    for name, defined_or_not in known.items():
+        values = np.where(np.isnan(defined_or_not), -np.inf, defined_or_not)  # what overflows promises least
         within = np.array([rank_correlation(one, end) for one, end in zip(values, outcome, strict=True)])
         defined = within[~np.isnan(within)]
         nothing = Estimate(float("nan"), float("nan"), float("nan"))
@@ -171,13 +180,13 @@ def correlations(result: xr.Dataset) -> list[Correlation]:
     return found
 
 
-def correlation_sheet(result: xr.Dataset) -> Sheet:
+def correlation_sheet(result: xr.Dataset, found: list[Correlation]) -> Sheet:
     with_medians = not is_lqr(result)
-    rows = [[row.name, _interval(row.within), *([number(row.of_medians, ".2f")] if with_medians else [])] for row in correlations(result)]
+    rows = [[row.name, _interval(row.within), *([number(row.of_medians, ".2f")] if with_medians else [])] for row in found]
     headings = ["known before or early", "rank correlation [95 %]", *(["of medians"] if with_medians else [])]
     seeds, sets = result.sizes["seed"], int(result.is_random.sum())
     note = f"Spearman's ρ with J over all candidates after training, over {sets} random sets; mean over {seeds} seeds."
-    note += " –: the same for every set." if any(np.isnan(row.within.value) for row in correlations(result)) else ""
+    note += " –: the same for every set." if any(np.isnan(row.within.value) for row in found) else ""
     note += " Of medians: of medians over seeds on both sides." if with_medians else ""
     return Sheet(f"{result.attrs['name']}: what tells the outcome", headings, rows, note)
 
@@ -200,8 +209,8 @@ def outcome_data(result: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def correlation_data(result: xr.Dataset) -> pd.DataFrame:
-    return pd.DataFrame([{"name": row.name, **row.within._asdict(), "of_medians": row.of_medians} for row in correlations(result)])
+def correlation_data(found: list[Correlation]) -> pd.DataFrame:
+    return pd.DataFrame([{"name": row.name, **row.within._asdict(), "of_medians": row.of_medians} for row in found])
 
 
 def _note(result: xr.Dataset) -> str:

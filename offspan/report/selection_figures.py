@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from offspan.report.selection import correlations, is_lqr, measure, measure_name, outcomes, settings, typical
+from offspan.report.selection import Correlation, is_lqr, measure, measure_name, outcomes, settings, typical
 
 COLOURS = {"random": "#555555", "best": "#000000"}
 METHOD, EARLY, BEFORE = "#0072B2", "#D55E00", "#0072B2"
@@ -18,25 +18,26 @@ def methods_figure(result: xr.Dataset) -> Figure:
     figure = Figure(figsize=(7.0, 1.2 + 0.38 * len(every)), layout="constrained")
     ax = figure.subplots()
     of_random = measure(result, every[0])
-    finite = np.concatenate([values[np.isfinite(values)] for values in (measure(result, outcome).ravel() for outcome in every)])
-    least, most = finite.min(), np.quantile(finite, 0.98)
+    finite = np.concatenate([measure(result, outcome).ravel() for outcome in every])
+    finite = finite[np.isfinite(finite) & (finite > 0)]
+    least, most = (finite.min(), np.quantile(finite, 0.98)) if len(finite) else (0.1, 1.0)  # where all diverged, or all are optimal
     low, high = (min(one, 2 * most) for one in np.quantile(of_random, [0.25, 0.75], method="closest_observation"))
     ax.axvspan(low, high, color="0.92", zorder=0, label="random sets, the middle half of the runs")
     ax.axvline(typical(of_random), color="0.6", linewidth=1, zorder=1, label="their median, over seeds and then sets")
     rng = np.random.default_rng(0)
     for place, outcome in enumerate(reversed(every)):
         values = measure(result, outcome).ravel()
-        shown = values[values <= 1.5 * most]
+        shown = values[(values >= least) & (values <= 1.5 * most)]
         colour = COLOURS.get(outcome.name.split()[0], METHOD)
         ax.scatter(shown, place + rng.uniform(-0.22, 0.22, len(shown)), s=7, color=colour, alpha=max(0.06, 0.5 / (1 + len(values) / 200)))
         middle = typical(measure(result, outcome))
-        if middle <= 1.5 * most:
+        if least <= middle <= 1.5 * most:
             ax.plot([middle, middle], [place - 0.34, place + 0.34], color=colour, linewidth=2.5)
-        if beyond := len(values) - len(shown):
+        if beyond := int(np.sum(values > 1.5 * most)):
             ax.annotate(f"{beyond} beyond →", (0.995, place), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=7)
     ax.set_yticks(range(len(every)), [outcome.name for outcome in reversed(every)])
     ax.set_xscale("log")
-    ax.set_xlim(0.9 * max(least, 1e-12), 1.6 * most)
+    ax.set_xlim(0.9 * least, 1.6 * most)
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     kind = "excess cost over all candidates" if is_lqr(result) else "cost over all candidates"
     ax.set_xlabel(f"{kind} after training, {measure_name(result)}")
@@ -46,9 +47,9 @@ def methods_figure(result: xr.Dataset) -> Figure:
     return figure
 
 
-def correlations_figure(result: xr.Dataset) -> Figure:
+def correlations_figure(result: xr.Dataset, found: list[Correlation]) -> Figure:
     """How well each number that is known before or early in training ranks the random sets."""
-    rows = [row for row in correlations(result) if not np.isnan(row.within.value)]
+    rows = [row for row in found if not np.isnan(row.within.value)]
     figure = Figure(figsize=(6.4, 1.2 + 0.3 * len(rows)), layout="constrained")
     ax = figure.subplots()
     for place, row in enumerate(reversed(rows)):
@@ -92,6 +93,8 @@ def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -
     if name != "cost_curve":
         curves = np.where(np.isfinite(result.cost_curve.values), curves, np.nan)  # a run that has diverged has none
     some = curves[:, result.is_random.values].reshape(-1, len(iteration))
+    left = ~np.all(np.isnan(some), axis=0)  # looks at which any run was left
+    iteration, some, curves = iteration[left], some[:, left], curves[..., left]
     low, middle, high = np.nanquantile(some, [0.25, 0.5, 0.75], axis=0, method="closest_observation")
     top = 10 * np.nanmax(middle[np.isfinite(middle)], initial=1e-12)
     ax.fill_between(iteration, low, np.minimum(high, top), color="0.88", label="random sets, quartiles")

@@ -39,15 +39,14 @@ class Setting(NamedTuple):
 
 def distance(setting: Setting) -> Criterion:
     """− max_u min_{x∈S} ‖u − x‖ over all candidates u, in the coordinates x / scale: how far the farthest one is from S."""
-    Z = np.asarray(setting.candidates / setting.scale[None], float)
-    return Criterion(_minimax(np.linalg.norm(Z[:, None] - Z, axis=2)), 0)
+    Z = _scaled(setting)
+    return Criterion(_minimax(_distances(Z, Z)), 0)
 
 
 def coverage(setting: Setting) -> Criterion:
     """The same from all states that are visited from S, in the mean over starts: − max_u min_{x∈S, h} ‖u − x_h‖."""
-    Z = np.asarray(setting.candidates / setting.scale[None], float)
-    visits = _visits(setting)
-    apart = np.stack([[np.linalg.norm(Z[:, None] - X, axis=2).min(axis=1) for X in start] for start in visits])
+    Z, visits = _scaled(setting), _visits(setting)
+    apart = np.stack([[_distances(Z, X).min(axis=1) for X in start] for start in visits])
     values = [_minimax(one.T) for one in apart]
     return Criterion(lambda sets: np.mean([value(sets) for value in values], axis=0), visits.shape[0] * len(Z))
 
@@ -66,9 +65,13 @@ def gramian_logdet(setting: Setting) -> Criterion:
     (Nemhauser, Wolsey and Fisher 1978). Without I it would be −∞ wherever a direction is left out.
     """
     G, rollouts = _gramians(setting)
-    Z = np.asarray(setting.candidates / setting.scale[None], float)
-    G = G / max(float(np.mean(np.sum(Z**2, axis=1))), np.finfo(float).tiny)
-    return Criterion(lambda sets: np.linalg.slogdet(np.eye(G.shape[1]) + G[sets].sum(axis=1))[1], rollouts)
+    G = G / max(float(np.mean(np.sum(_scaled(setting) ** 2, axis=1))), np.finfo(float).tiny)
+
+    def value(sets):
+        some = (sets[first : first + 500] for first in range(0, len(sets), 500))  # n² numbers for each set
+        return np.concatenate([np.linalg.slogdet(np.eye(G.shape[1]) + G[few].sum(axis=1))[1] for few in some])
+
+    return Criterion(value, rollouts)
 
 
 def covariance(setting: Setting) -> Criterion:
@@ -164,6 +167,16 @@ def starts(where: str, problem: Problem, controllers: Any, key: Any) -> list[Con
         raise ValueError(f"{where}: pass `controllers=[…]` to begin with, or a `key` that the paper's network is drawn with.")
     network = MLP.init(key, problem.state_dim, problem.control_dim)
     return [network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)]
+
+
+def _scaled(setting: Setting) -> np.ndarray:
+    return np.asarray(setting.candidates / setting.scale[None], float)
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    from scipy.spatial import distance  # which `import offspan` must not load
+
+    return distance.cdist(a, b)
 
 
 def _minimax(apart: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

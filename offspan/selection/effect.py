@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 from offspan.checks import as_floats, as_states
-from offspan.exploration import state_gradients
+from offspan.exploration import cosine, state_gradients
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
 from offspan.selection.criteria import starts
@@ -18,7 +18,10 @@ from offspan.training import Status, StoppingRule, train_batch
 
 
 class Effect(NamedTuple):
-    """What adding a state to S does to the cost on U; below 0 it helps. `predicted` is a difference of cosines, from −2 to 2."""
+    """What adding a state to S does to the cost on U; below 0 it helps. `predicted` is a difference of cosines, from −2 to 2.
+
+    `measured` is None where it was not asked for, ±∞ where one training diverged, and NaN where both did.
+    """
 
     predicted: float
     measured: float | None
@@ -39,8 +42,8 @@ def effect_of_adding(
     """Would training on S and x, in place of S alone, help or hurt on U? Predicted before training, and measured where it can be trained.
 
     Predicted: cos(∇J(S), ∇J(U)) − cos(∇J(S ∪ {x}), ∇J(U)) at the start, so a guess about the first steps. Measured, with an `optimizer` and
-    `iterations`: J(U) after training on S ∪ {x} less J(U) after training on S; medians over starts. U is by default, for an LQR, a basis
-    of the directions that neither S nor x has.
+    `iterations`: J(U) after training on S ∪ {x} less J(U) after training on S. Both are medians over starts. U is by default, for an
+    LQR, a basis of the directions that neither S nor x has.
 
     >>> import offspan
     >>> e = offspan.basis(4)
@@ -58,18 +61,16 @@ def effect_of_adding(
     if (optimizer is None) != (iterations is None):
         raise ValueError(f"{where}: to measure, pass both `optimizer` and `iterations`; to predict only, neither.")
     begin = starts(where, problem, controllers, key)
-    cosines = [[float(_cosine(problem, controller, X, U)) for controller in begin] for X in (S, more)]
-    predicted = float(np.median(cosines[0]) - np.median(cosines[1]))
+    predicted = float(np.median([_fall_of_cosine(problem, controller, S, more, U) for controller in begin]))
     if optimizer is None or iterations is None:
         return Effect(predicted, None)
     trained = [train_batch(problem, begin, X, optimizer=optimizer, iterations=iterations, stop=stop) for X in (S, more)]
     costs = [np.where(batch.status == Status.diverged, np.inf, costs_from(problem, batch.controllers, U).mean(axis=1)) for batch in trained]
-    with np.errstate(invalid="ignore"):  # both may have diverged
-        return Effect(predicted, float(np.median(costs[1]) - np.median(costs[0])))
+    with np.errstate(invalid="ignore"):  # ∞ − ∞
+        return Effect(predicted, float(np.median(costs[1] - costs[0])))
 
 
 @eqx.filter_jit
-def _cosine(problem, controller, X, U):
-    on_X, on_U = (state_gradients(problem, controller, states).mean(axis=0) for states in (X, U))
-    lengths = jnp.linalg.norm(on_X) * jnp.linalg.norm(on_U)
-    return jnp.where(lengths > 0, on_X @ on_U / jnp.where(lengths > 0, lengths, 1), 0)
+def _fall_of_cosine(problem, controller, S, more, U):
+    on_S, on_more, on_U = (state_gradients(problem, controller, states).mean(axis=0) for states in (S, more, U))
+    return cosine(on_S, on_U) - cosine(on_more, on_U)

@@ -15,8 +15,10 @@ from offspan.rollout import cost, rollout
 STAGES = 20
 
 
-def flow_costs(problem: LQR, candidates: Float[Array, "c n"], sets: np.ndarray, rate: float, iterations: int) -> tuple[np.ndarray, int]:
-    """J(K; all candidates) for K at the end of training on each of the sets (q, k), estimated; and the rollouts that it took.
+def flow_costs(
+    problem: LQR, candidates: Float[Array, "c n"], sets: np.ndarray, K0: Float[Array, "m n"], rate: float, iterations: int
+) -> tuple[np.ndarray, int]:
+    """J(K; all candidates) for K at the end of training from K0 on each of the sets (q, k), estimated; and the rollouts that it took.
 
     Take G, the mean of x xᵀ over what is visited from S, summed over time, for constant, and let every step pay for its own next state
     alone. Then policy gradient is regression, dK/dt = −2 BᵀQ(A + BK)G, and its flow has a closed form (`flow`). With G brought up to date
@@ -24,18 +26,18 @@ def flow_costs(problem: LQR, candidates: Float[Array, "c n"], sets: np.ndarray, 
     """
     times = rate * np.unique(np.geomspace(1, max(iterations, 1), STAGES).round())
     spans = jnp.asarray(np.diff(times, prepend=0.0), candidates.dtype)
-    costs = _costs_after(problem, candidates, candidates[sets], spans, visited_count(problem))
+    costs = _costs_after(problem, candidates, candidates[sets], K0.astype(candidates.dtype), spans, visited_count(problem))
     return np.asarray(costs, float), len(sets) * (len(times) * sets.shape[1] + len(candidates))
 
 
-@partial(jax.jit, static_argnums=4)
-def _costs_after(problem, candidates, sets, spans, visited):
+@partial(jax.jit, static_argnums=5)
+def _costs_after(problem, candidates, sets, K0, spans, visited):
     def of_one(S):
         def stage(K, span):
             X = jax.vmap(lambda x0: rollout(problem, Linear(K), x0).states)(S)[:, :visited]
             return flow(problem, K, jnp.einsum("shi,shj->ij", X, X) / len(S), span), None
 
-        K, _ = jax.lax.scan(stage, jnp.zeros((problem.control_dim, problem.state_dim), candidates.dtype), spans)
+        K, _ = jax.lax.scan(stage, K0, spans)
         return cost(problem, Linear(K), candidates)
 
     return jax.vmap(of_one)(sets)

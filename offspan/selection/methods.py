@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Array
 
+from offspan.controllers import Linear
 from offspan.problems.lqr import LQR
 from offspan.selection.criteria import CRITERIA, Criterion, Setting
 from offspan.selection.flow import flow_costs
@@ -33,7 +35,8 @@ class Choice(NamedTuple):
     indices: Any
     scores: np.ndarray
     rollouts: int
-    controllers: list[Any] | None = None
+    controllers: list[Any] | None = None  # None in place of one that diverged
+    note: str = ""
 
 
 def _random(task: Task) -> Choice:
@@ -55,21 +58,32 @@ def _by(name: str) -> Callable[[Task], Choice]:
 def _flow(task: Task) -> Choice:
     setting, training = task.setting, _trained(task)
     problem = setting.problem
-    if not isinstance(problem, LQR):
-        raise ValueError("select: 'flow' is for an LQR; for other problems take 'pilot'.")
-    # The step that the optimiser makes for a gradient of 1: η, for gradient descent.
-    one = jnp.ones(())
-    step: Any = training.optimizer.update(one, training.optimizer.init(one), one)[0]
-    rollouts = 0
+    gains = [controller.K for controller in setting.controllers if isinstance(controller, Linear)]
+    if not isinstance(problem, LQR) or np.any(np.asarray(problem.R)) or len(gains) < len(setting.controllers):
+        raise ValueError("select: 'flow' is for linear controllers of an LQR with R = 0; elsewhere take 'pilot'.")
+    rate, rollouts = _rate_of_descent(training.optimizer), 0
 
     def value(sets):
         nonlocal rollouts
-        costs, made = flow_costs(problem, setting.candidates, sets, -float(step), training.iterations)
-        rollouts += made
-        return -costs
+        found = [flow_costs(problem, setting.candidates, sets, K0, rate, training.iterations) for K0 in gains]
+        rollouts += sum(made for _, made in found)
+        return -np.median([costs for costs, _ in found], axis=0)
 
     best, scores = best_set(Criterion(value, 0), len(setting.candidates), task.k)
     return Choice(best, scores, rollouts)
+
+
+def _rate_of_descent(optimizer: optax.GradientTransformation) -> float:
+    """η, from the steps that the optimiser makes for gradients of 1 and 2: of these, one is twice the other in gradient descent."""
+
+    def step(gradient: float) -> float:
+        one: Any = jnp.asarray(gradient)
+        made: Any = optimizer.update(one, optimizer.init(one), one)[0]
+        return float(made)
+
+    if not (step(1.0) < 0 and np.isclose(step(2.0), 2 * step(1.0), rtol=1e-6)):
+        raise ValueError("select: 'flow' follows gradient descent; pass optax.sgd(…) as `optimizer`, or take 'pilot' for another one.")
+    return -step(1.0)
 
 
 def _pilot(task: Task) -> Choice:
@@ -94,7 +108,19 @@ def _pilot(task: Task) -> Choice:
         values[alive] = -pilots.costs()
         if rung < halvings:
             alive = np.sort(alive[np.argsort(-values[alive], kind="stable")[: math.ceil(len(alive) / 2)]])
-    return Choice(sets[alive[0]], worth(sets, values, count), rollouts + pilots.rollouts, pilots.controllers())
+    return _of_pilots(sets, values, pilots, int(alive[0]), 0, count)._replace(rollouts=rollouts + pilots.rollouts)
+
+
+def _of_pilots(sets: np.ndarray, values: np.ndarray, pilots: Pilots, best: int, place: int, count: int) -> Choice:
+    """The set of number `best`, which has this place among those that are alive."""
+    note = "" if values[best] > -np.inf else "every run of the chosen states diverged; lower the learning rate."
+    return Choice(
+        sets[best], worth(sets, values, count), pilots.rollouts, _without(pilots.controllers(place), pilots.diverged(place)), note
+    )
+
+
+def _without(controllers: list[Any], diverged: np.ndarray) -> list[Any]:
+    return [None if gone else controller for controller, gone in zip(controllers, diverged, strict=True)]
 
 
 def _exhaustive(task: Task) -> Choice:
@@ -107,15 +133,18 @@ def _exhaustive(task: Task) -> Choice:
     pilots.train(np.arange(len(sets)), training.iterations)
     values = -pilots.costs()
     best = int(np.argmax(values))
-    return Choice(sets[best], worth(sets, values, count), pilots.rollouts, pilots.controllers(best))
+    return _of_pilots(sets, values, pilots, best, best, count)
 
 
 def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task], Choice]:
-    """S grows during training: `next_state` says by the candidates' current costs (−∞ for chosen ones) which comes next."""
+    """S grows during training: `next_state` says by the candidates' current costs (−∞ for chosen ones) which comes next.
+
+    A stage of training that diverges goes on from its last finite controller.
+    """
 
     def choose(task: Task) -> Choice:
         setting, training = task.setting, _trained(task)
-        controllers, chosen, rollouts = list(setting.controllers), [], 0
+        controllers, chosen, rollouts, diverged = list(setting.controllers), [], 0, np.zeros(len(setting.controllers), bool)
         scores = np.zeros(len(setting.candidates))
         for key in jax.random.split(task.key, task.k):
             now = np.median(costs_from(setting.problem, controllers, setting.candidates), axis=0)
@@ -126,8 +155,9 @@ def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task],
             chosen.append(next_state(now, key))
             pilots = Pilots(setting._replace(controllers=controllers), training, np.array([chosen]))
             pilots.train(np.array([0]), max(training.iterations // task.k, 1))
-            controllers, rollouts = pilots.controllers(), rollouts + pilots.rollouts
-        return Choice(chosen, scores, rollouts, controllers)
+            controllers, rollouts, diverged = pilots.controllers(), rollouts + pilots.rollouts, diverged | pilots.diverged()
+        note = f"training diverged from {diverged.sum()} of {len(diverged)} starts while S grew." if np.any(diverged) else ""
+        return Choice(chosen, scores, rollouts, _without(controllers, diverged), note)
 
     return choose
 
@@ -154,6 +184,9 @@ METHODS: dict[str, Callable[[Task], Choice]] = {
     "gramian-logdet": _by("gramian-logdet"),
     "alignment": _by("alignment"),
     "tangent": _by("tangent"),
+    "coverage": _by("coverage"),
+    "covariance": _by("covariance"),
+    "colearnability": _by("colearnability"),
     "flow": _flow,
     "pilot": _pilot,
     "adaptive": _growing(_worst),
@@ -169,6 +202,9 @@ MEANING = {
     "gramian-logdet": _DIFFERENCE + "log det(I + Gramian)",
     "alignment": _DIFFERENCE + "the cosine of the gradients of S and of all candidates",
     "tangent": _DIFFERENCE + "what the network's tangent kernel leaves open at the candidates (negative)",
+    "coverage": _DIFFERENCE + "the distance of the farthest candidate to what is visited (negative)",
+    "covariance": _DIFFERENCE + "the trace of the visited states' covariance",
+    "colearnability": _DIFFERENCE + "the mean cosine of a candidate's gradient with the nearest in S",
     "flow": _DIFFERENCE + "the cost over all candidates after training in closed form (negative)",
     "pilot": _DIFFERENCE + "the cost over all candidates in its longest pilot run (negative)",
     "adaptive": "cost from it when it was last unseen",

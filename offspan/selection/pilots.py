@@ -77,10 +77,18 @@ class Pilots:
         return np.median(of_runs.reshape(len(self.alive), -1), axis=1)
 
     def controllers(self, place: int = 0) -> list[Any]:
-        """What was trained on one of the sets that are alive, from each start."""
+        """What was trained on one of the sets that are alive, from each start; the last finite one of a run that diverged."""
         assert self._batch is not None
+        return self._batch.controllers[self._runs_of(place)]
+
+    def diverged(self, place: int = 0) -> np.ndarray:
+        """Which of these runs did."""
+        assert self._batch is not None
+        return self._batch.status[self._runs_of(place)] == Status.diverged
+
+    def _runs_of(self, place: int) -> slice:
         starts = len(self.setting.controllers)
-        return self._batch.controllers[place * starts : (place + 1) * starts]
+        return slice(place * starts, (place + 1) * starts)
 
 
 def costs_from(problem: Problem, controllers: Sequence[Controller], x0s: Float[Array, "s n"]) -> np.ndarray:

@@ -22,10 +22,11 @@ from offspan.training import StoppingRule
 
 
 class Selection(NamedTuple):
-    """k chosen candidates. `scores` (c,) says what each candidate is worth to the method (`MEANING`), the higher the better.
+    """k chosen candidates. `scores` (c,) is what each candidate is worth to the method (`offspan.selection.methods.MEANING` says how).
 
-    `rollouts` counts the trajectories that the method simulated, one for each state in each gradient. `note` is not empty where the method
-    has something to say about its choice, and `controllers` are what it trained on the chosen states, from each start, if it trained.
+    `rollouts` counts the trajectories that the method simulated, one for each state in each gradient. `note` is not empty where there is
+    something to know about the choice. `controllers` are what the method trained on the chosen states, from each start, if it trained; None
+    stands in place of one that diverged.
     """
 
     states: Float[Array, "k n"]
@@ -54,7 +55,7 @@ def select(
     """Chooses k of the candidates (c, n) to train on, so that the trained controller does well from all of them.
 
     `controllers` are the starts that training may begin with: one, or a list, over which medians are taken; by default K = 0 for an LQR and
-    the paper's network, drawn with `key`, elsewhere. `scale` says what counts as far in each coordinate.
+    the paper's network, `MLP.init(key, n, m)`, elsewhere. `scale` says what counts as far in each coordinate.
 
     Methods that train ("pilot", "adaptive", "replay", "exhaustive") need an optax `optimizer` and `iterations`, the length of their longest
     run; "flow" takes the same, but trains nothing. "pilot" begins with `sets` sets.
@@ -68,11 +69,11 @@ def select(
     n = problem.state_dim
     candidates = as_states(where, "candidates", candidates, n)
     k = as_count(where, "k", k, least=1)
-    _check_pool(where, problem, np.asarray(candidates), k)
+    check_pool(where, problem, np.asarray(candidates), k)
     if method not in METHODS:
         raise ValueError(f"{where}: there is no method {method!r}{nearest(str(method), list(METHODS))}; there are {', '.join(METHODS)}.")
-    key_of_starts, key_of_choice = jax.random.split(as_key(where, key))
-    setting = Setting(problem, candidates, starts(where, problem, controllers, key_of_starts), as_scale(where, scale, n))
+    key_of_choice = jax.random.split(as_key(where, key))[1]
+    setting = Setting(problem, candidates, starts(where, problem, controllers, key), as_scale(where, scale, n))
     training = None
     if method in NEED_TRAINING:
         if not isinstance(optimizer, optax.GradientTransformation) or iterations is None:
@@ -82,14 +83,15 @@ def select(
         training = Training(optimizer, as_count(where, "iterations", iterations, least=1), stop)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
     choice = METHODS[method](task)
-    note = _note(setting)
+    note = " ".join(note for note in (_note(setting), choice.note) if note)
     if note:
         warnings.warn(f"{where}: {note}", stacklevel=2)
     indices = np.asarray(choice.indices, int)
     return Selection(candidates[indices], indices, choice.scores, method, choice.rollouts, note, choice.controllers)
 
 
-def _check_pool(where: str, problem: Problem, candidates: np.ndarray, k: int) -> None:
+def check_pool(where: str, problem: Problem, candidates: np.ndarray, k: int) -> None:
+    """Whether k of the candidates (c, n) can be chosen, and something stays unseen."""
     count, n = candidates.shape
     if k >= count:
         said = "leaves nothing unseen" if k == count else "is more than there are"
@@ -109,7 +111,7 @@ def _check_pool(where: str, problem: Problem, candidates: np.ndarray, k: int) ->
 
 
 def _note(setting: Setting) -> str:
-    """Where no candidate explores: under the starts, and for an LQR after a step of training, too."""
+    """Where no candidate explores: under the starts, and for an LQR after a step of training, too; or where that cannot be told."""
     problem, candidates = setting.problem, setting.candidates
     tolerance = 100 * float(jnp.finfo(candidates.dtype).eps)
     for controller in setting.controllers:
@@ -124,10 +126,9 @@ def _note(setting: Setting) -> str:
             moved = np.linalg.norm(X - np.sum(X * line, axis=2, keepdims=True) * line, axis=2)
         else:
             moved = np.linalg.norm((X - X[:, :1]) / np.asarray(setting.scale)[None, None], axis=2)
+        if not np.all(np.isfinite(moved)):
+            return "trajectories overflow at the start, so nothing can be compared; shorten the horizon, or begin with a better controller."
         if np.max(moved) > tolerance:
             return ""
     where = "on the line through it" if isinstance(problem, LQR) else "where it is"
-    return (
-        f"no choice explores: from every candidate, the system stays {where}, so training on some says nothing about the others; "
-        "the choice is as good as any."
-    )
+    return f"no choice explores: from every candidate, the system stays {where}, so training learns nothing beyond the states it sees."

@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 from offspan.selection.criteria import Criterion
 
 ALL_SETS = 5_000  # sets that are still looked at one by one
+ROUNDING = 1e-9  # a gain that is worth an exchange is larger; ties would go round in circles
 
 
 def best_set(criterion: Criterion, count: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +25,7 @@ def best_set(criterion: Criterion, count: int, k: int) -> tuple[np.ndarray, np.n
         others = np.setdiff1d(np.arange(count), best)
         sets = as_sets([best, *(np.append(np.delete(best, i), other) for i in range(k) for other in others)])
         values = _finite(criterion.value(sets))
-        if np.argmax(values) == 0:
+        if values.max() <= values[0] + ROUNDING * max(1.0, abs(values[0])):
             return best, worth(sets, values, count)
         best = sets[np.argmax(values)]
 
