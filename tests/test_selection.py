@@ -167,9 +167,7 @@ def choose(problem: Any, candidates: Any, k: int, method: str, **options: Any) -
 def test_every_method_says_that_the_identity_does_not_explore(method):
     with pytest.warns(UserWarning, match="select: no choice explores"):
         chosen = choose(offspan.identity(4, horizon=3), np.eye(4), 2, method)
-    assert chosen.note == (
-        "no choice explores: from every candidate, the system stays on the line through it, so training learns nothing beyond the states it sees."
-    )
+    assert "from every candidate, the system stays on the line through it, so training learns nothing beyond" in chosen.note
     assert (chosen.method, chosen.states.shape, len(set(chosen.indices.tolist()))) == (method, (2, 4), 2)
     assert MEANING[method]
 

@@ -130,11 +130,7 @@ def to_dataset(spec: SelectionSpec, states: list[Any]) -> xr.Dataset:
         "rollouts": (method, choices.rollouts, {"long_name": "rollouts that the method made"}),
         "own_cost": ((*method, "candidate"), choices.own_cost, {"long_name": "J from each candidate of what the method itself trained"}),
         "explores": ("seed", choices.explores, {"long_name": "whether any choice explores"}),
-        "least_cost": (
-            "seed",
-            _least(every, pool, [trained, *least], choices.own_cost),
-            {"long_name": "the least J over all candidates, or the least that was found"},
-        ),
+        "least_cost": ("seed", least_cost, {"long_name": "the least J over all candidates, or the least that was found"}),
     }
     iterations = spec.iterations // spec.looks * np.arange(spec.looks + 1)
     coords = {"seed": spec.seeds, "method": spec.methods, "criterion": list(CRITERIA), "iteration": iterations}
