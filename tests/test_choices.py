@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 from typer.testing import CliRunner
 
 import offspan
@@ -146,6 +147,68 @@ def test_a_comparison_that_was_stopped_goes_on_to_the_same_bits(network, tmp_pat
     result = run(spec, tmp_path, lambda share: None)
     for name in expected:
         np.testing.assert_array_equal(result[name].values, expected[name].values, err_msg=str(name))
+
+
+def by_hand() -> xr.Dataset:
+    """Three starts of a pendulum and two candidates, one to be chosen; the second set is best, the third start diverges everywhere."""
+    J = np.array([[[1.0, 3.0], [1.0, 1.0], [2.0, 2.0]], [[4.0, 4.0], [1.0, 2.0], [np.inf, np.inf]], [[np.inf] * 2] * 3])
+    curve = np.stack([np.full((3, 3), 9.0), J.mean(axis=2)], axis=2)
+    data = {
+        "candidates": (("candidate", "state"), np.eye(2)),
+        "sets": (("set", "seen"), [[0], [1], [1]]),
+        "is_random": ("set", [True, False, True]),
+        "cost": (("seed", "set", "candidate"), J),
+        "cost_curve": (("seed", "set", "iteration"), curve),
+        "alignment_curve": (("seed", "set", "iteration"), np.ones((3, 3, 2))),
+        "coverage_curve": (("seed", "set", "iteration"), np.ones((3, 3, 2))),
+        "status": (("seed", "set"), np.where(np.isinf(J.mean(axis=2)), 2, 0)),
+        "iterations": (("seed", "set"), np.full((3, 3), 10)),
+        "score": (("seed", "set", "criterion"), np.array([[[2.0], [9.0], [1.0]], [[1.0], [9.0], [np.nan]], [[1.0], [9.0], [2.0]]])),
+        "choice": (("seed", "method"), [[1], [2], [0]]),
+        "rollouts": (("seed", "method"), [[5], [7], [6]]),
+        "own_cost": (("seed", "method", "candidate"), np.array([[[1.0, 2.0]], [[2.0, 4.0]], [[np.inf] * 2]])),
+        "explores": ("seed", [True, True, True]),
+        "least_cost": ("seed", [1.0] * 3),
+    }
+    attributes = {"kind": "selection", "name": "by-hand", "quick": 0, "problem": "pendulum", "choose": 1, "iterations": 10}
+    attributes |= {"pilot_iterations": 10, "pilot_sets": 2}
+    coords = {"seed": [0, 1, 2], "method": ["pilot"], "criterion": ["distance"], "iteration": [0, 10]}
+    return xr.Dataset(data, coords=coords, attrs=attributes)
+
+
+def test_tables_of_a_small_result_by_hand():
+    """J: random (2, 2), (4, ∞), (∞, ∞); pilot 1, ∞, ∞; own runs 1.5, 3, ∞; best 1, 1.5, ∞."""
+    result = by_hand()
+    made = report(result)
+    rows = {row[0]: row[1:] for row in made.sheets["table"].rows}
+    assert rows["random"][:2] == ["∞", "∞"]  # sets: (2, 4, ∞) -> 4 and (2, ∞, ∞) -> ∞; between them ∞
+    assert rows["pilot"][0] == "∞"
+    assert rows["pilot (own run)"][:2] == ["3", "2"]
+    assert rows["pilot (own run)"][3] == "6"
+    assert rows["best of 3 sets"][:2] == ["1.5", "0.5"]
+    assert rows["best of 3 sets"][3] == f"{3 * 10 * 1 + 3 * 2:,}"
+    tails = {row[0]: row[1:] for row in made.sheets["tails"].rows}
+    # own: regret 0.5, 1.5 and 0 where all diverge; worst 2, 4, ∞; good 1.5 <= 1.5 * 1 once in three
+    assert tails["pilot (own run)"][:4] == ["0.5", "4", "4", "33%"]
+    # sets 1, 2 and 0, of starts 0, 1 and 2, from the other starts: 1.5, ∞; 2, ∞; 2, 4
+    assert tails["pilot"][4] == "3"
+    (row,) = [row for row in correlations(result) if row.name == "distance"]
+    # within start 0 both sets end at 2, a tie; in start 1 the lower cost has the score that is a number; in start 2 both diverge
+    assert row.within.value == 1.0
+    assert not [row for row in correlations(result) if "after" in row.name]  # one look, at the end
+
+
+def test_a_comparison_without_a_finite_or_a_positive_excess_is_drawn():
+    for J, expected in ((np.inf, "1.00 [1.00, 1.00]"), (1.0, "1.00 [1.00, 1.00]")):
+        result = by_hand()
+        result["cost"] = xr.full_like(result.cost, J)
+        result["cost_curve"] = xr.full_like(result.cost_curve, J)
+        result.attrs |= {"dim": 2, "horizon": 10}
+        result.attrs["problem"] = "shift"
+        made = report(result)
+        assert made.sheets["table"].rows[1][2] == expected
+        for figure, _ in made.figures.values():
+            figure.draw_without_rendering()
 
 
 def test_presets_of_the_comparison_are_those_of_the_issue_and_the_paper():

@@ -16,11 +16,11 @@ import scipy.stats
 import offspan
 from offspan.exploration import visited_covariance
 from offspan.selection.criteria import CRITERIA, Setting
-from offspan.selection.flow import flow
+from offspan.selection.flow import flow, flow_costs
 from offspan.selection.methods import MEANING, METHODS, NEED_TRAINING, _by_rank
 from offspan.selection.pilots import Pilots, Training
 from offspan.selection.sets import best_set, greedy_set, random_sets
-from offspan.statistics import bootstrap, cvar, rank_correlation
+from offspan.statistics import bootstrap, cvar, rank_correlation, ratio
 from tests.systems import random_lqr
 
 KEY = jax.random.key(0)
@@ -311,6 +311,38 @@ def test_over_one_step_the_flow_is_policy_gradient():
     np.testing.assert_allclose(flowed.scores, trained.scores, rtol=1e-2, atol=1e-4)
 
 
+def test_the_flow_follows_what_is_visited():
+    """Where K changes what is visited, stages of the flow follow dK/dt = −2 (A + K) G(K), by a solver of differential equations."""
+    problem, S = offspan.gaussian(jax.random.key(7), 3, horizon=4), np.eye(3)[:1]
+    A, K0 = np.asarray(problem.A), 0.1 * np.ones((3, 3))
+
+    def step(t, flat):
+        K, x, G = flat.reshape(3, 3), S[0], np.zeros((3, 3))
+        for _ in range(4):
+            G += np.outer(x, x)
+            x = (A + K) @ x
+        return (-2 * (A + K) @ G).ravel()
+
+    K = scipy.integrate.solve_ivp(step, (0, 4.0), K0.ravel(), rtol=1e-9).y[:, -1].reshape(3, 3)
+    expected = float(offspan.cost(problem, offspan.Linear(jnp.asarray(K)), np.eye(3)))
+    costs, rollouts = flow_costs(problem, jnp.eye(3), np.array([[0]]), jnp.asarray(K0), 1e-3, 4_000)
+    frozen, _ = flow_costs(problem, jnp.eye(3), np.array([[0]]), jnp.asarray(K0), 4.0, 1)
+    assert abs(costs[0] - expected) < 0.25 * abs(frozen[0] - expected)  # twenty stages are a rough, but not a blind, integrator
+    assert rollouts == 19 * 1 + 3  # of twenty times from 1 to 4,000, two are 1
+
+
+def test_pilots_that_diverge_lose():
+    """A set whose run diverges costs ∞, so that another is chosen; where all diverge, the choice says so and brings no controller."""
+    problem = offspan.LQR([[0.5, 0.1, 0.0], [0.0, 0.5, 0.1], [0.0, 0.0, 3.0]], horizon=6)
+    chosen = offspan.select(problem, np.eye(3), 1, method="exhaustive", key=KEY, optimizer=optax.sgd(1e-5), iterations=50)
+    assert chosen.indices[0] != 2
+    assert chosen.scores[2] == -np.inf
+    assert chosen.note == ""
+    with pytest.warns(UserWarning, match="every run of the chosen states diverged"):
+        wild = offspan.select(problem, np.eye(3), 1, method="pilot", key=KEY, optimizer=optax.sgd(1e9), iterations=50)
+    assert wild.controllers == [None]
+
+
 def test_random_sets_are_distinct_and_all_where_there_are_few():
     sets = random_sets(KEY, 12, 3, 50)
     assert sets.shape == (50, 3)
@@ -366,6 +398,13 @@ def test_bootstrap_intervals_cover():
         assert estimate.low <= estimate.value <= estimate.high
         held.append(estimate.low <= 0.5 <= estimate.high)
     assert 0.88 <= np.mean(held) <= 0.99
+
+
+def test_ratios_of_zeros_and_infinities():
+    assert [ratio(*pair) for pair in ((0.0, 0.0), (np.inf, np.inf), (1.0, 0.0), (1.0, np.inf), (3.0, 2.0))] == [1.0, 1.0, np.inf, 0.0, 1.5]
+    of_medians = lambda a, b: ratio(float(np.median(a)), float(np.median(b)))  # noqa: E731
+    with_one_lost = bootstrap(of_medians, np.array([1, 2, 3, np.inf]), np.array([2, 2, 4, np.inf]))
+    assert with_one_lost.low <= with_one_lost.value == 2.5 / 3 <= with_one_lost.high
 
 
 def test_tails_and_ranks():

@@ -82,7 +82,8 @@ def training_figure(result: xr.Dataset) -> Figure:
     for ax, (name, label) in zip(axes, panels.items(), strict=True):
         _training_panel(ax, result, name, shown)
         ax.set_ylabel(label)
-    axes[0].set_yscale("log")
+    if np.any(np.isfinite(result.cost_curve)):
+        axes[0].set_yscale("log")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(f"{settings(result)}: medians over seeds", fontsize=9)
     return figure
@@ -94,6 +95,8 @@ def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -
         curves = np.where(np.isfinite(result.cost_curve.values), curves, np.nan)  # a run that has diverged has none
     some = curves[:, result.is_random.values].reshape(-1, len(iteration))
     left = ~np.all(np.isnan(some), axis=0)  # looks at which any run was left
+    if not left.any():
+        return
     iteration, some, curves = iteration[left], some[:, left], curves[..., left]
     low, middle, high = np.nanquantile(some, [0.25, 0.5, 0.75], axis=0, method="closest_observation")
     top = 10 * np.nanmax(middle[np.isfinite(middle)], initial=1e-12)
