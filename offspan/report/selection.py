@@ -218,7 +218,7 @@ def _note(result: xr.Dataset) -> str:
     seeds, training = result.sizes["seed"], result.attrs["iterations"] * result.sizes["seen"]
     parts = [f"Medians over {seeds} {'systems' if is_lqr(result) else 'starts'}, and over sets for random; {_random(result)}."]
     parts.append(f"random = 1: the ratio of medians of {measure_name(result)}, with its bootstrap interval.")
-    least = "J* is the least there is" if is_lqr(result) else "J* is the least found by training on all of them"
+    least = "J* is the least there is" if is_lqr(result) else "J* is the least that was found"
     parts.append(
         f"J is over all {result.sizes['candidate']} candidates; {least}. Rollouts are those of choosing; one training has {training:,}."
     )
