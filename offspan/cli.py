@@ -11,7 +11,7 @@ import jax
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 import offspan
 
@@ -60,7 +60,7 @@ def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder:
 
 @app.command("select")
 def select_states(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="A spec with a table [choose] in place of its seen states.")],
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="A spec with a table `choose` in place of its seen states.")],
     method: Annotated[str | None, typer.Option(help="In place of the spec's.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="Where the spec with the chosen states is written; beside SPEC.toml by default.")
@@ -89,7 +89,9 @@ def select_states(
 @app.command("map")
 def map_region(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run of network controllers.")],
-    coordinate: Annotated[list[int] | None, typer.Option(help="Which coordinates of the state, one or two, counted from 0.")] = None,
+    coordinate: Annotated[
+        list[int] | None, typer.Option(help="Which coordinate of the state, counted from 0; say it twice for two.")
+    ] = None,
     points: Annotated[int, typer.Option(help="Values of each coordinate.")] = 121,
     margin: Annotated[float, typer.Option(help="How far beyond the run's own states, as a share of their spread.")] = 0.25,
     folder: Root = RUNS,
@@ -116,7 +118,9 @@ def list_all(folder: Root = RUNS) -> None:
     from offspan.experiments.reading import load_preset, preset_names
     from offspan.experiments.store import find_runs
 
-    presets = Table("preset", "what", "systems", title="Presets: offspan reproduce NAME", box=None, title_justify="left")
+    presets = Table(
+        Column("preset", no_wrap=True), "what", "systems", title="Presets: offspan reproduce NAME", box=None, title_justify="left"
+    )
     for name in preset_names():
         spec = load_preset(name)
         presets.add_row(name, spec.title, spec.content())

@@ -105,7 +105,10 @@ def cosine(a: Float[Array, "w"], b: Float[Array, "w"]) -> Float[Array, ""]:
 
 
 def as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
-    scale = jnp.asarray(scale, float)
+    try:
+        scale = jnp.asarray(scale, float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{where}: `scale` is {scale!r}, but must be one number, or one for each coordinate.") from None
     scale = as_floats(
         where, "scale", jnp.broadcast_to(scale, (n,)) if scale.ndim == 0 else scale, shape=(n,), meaning=f"one or {n} numbers"
     )

@@ -46,7 +46,12 @@ def extrapolation_map(
     x0s = jnp.broadcast_to(x, (*grid.shape[:-1], n)).at[..., jnp.array(list(values))].set(grid).reshape(-1, n)
     costs, last = _ends(problem, controller, x0s)
     if success is not None:
-        found = np.asarray(jax.vmap(success)(last), float)
+        try:
+            found = np.asarray(jax.vmap(success)(last), float)
+        except jax.errors.ConcretizationTypeError:
+            raise ValueError(
+                f"{where}: `success` cannot be traced by jax; write `&` for `and`, `|` for `or`, jnp.where for `if`."
+            ) from None
         if found.shape != (len(x0s),):
             raise ValueError(f"{where}: `success` must return one truth value for one state; for {len(x0s)} states it gave {found.shape}.")
     else:

@@ -295,6 +295,8 @@ def test_select_writes_a_spec_that_runs(tmp_path, monkeypatch):
     assert "1 of 3 states by gramian-logdet" in done.output
     assert done.output.index("chosen") < done.output.index("Score: best set with it")
     assert "Train on them: offspan run mine-gramian-logdet.toml" in done.output
+    with pytest.raises(ValueError, match="still to be chosen; `offspan select` writes a spec that runs"):
+        cli.app(["run", "mine.toml"], standalone_mode=False)
     ran = offspan_command("run", "mine-gramian-logdet.toml")
     assert ran.exit_code == 0, ran.output
     assert offspan_command("select", "mine.toml").exit_code == 0  # the same again is no conflict

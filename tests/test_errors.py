@@ -11,6 +11,7 @@ import pytest
 
 import offspan
 from offspan.exploration import krylov_rank
+from offspan.report.maps import map_figure
 from offspan.theory import closed_forms, riccati
 from offspan.theory.claims import Settings
 from offspan.theory.verify import verify
@@ -377,6 +378,23 @@ MISTAKES = {
     "a pilot without an optimiser": (
         lambda: chosen(method="pilot"),
         "select: 'pilot' needs `optimizer`, such as optax.sgd(1e-3)",
+    ),
+    "an optimiser that is none": (
+        lambda: chosen(method="pilot", optimizer=1e-3, iterations=3),
+        "select: `optimizer` is 0.001, but must be",
+    ),
+    "a controller without weights": (
+        lambda: chosen(method="adaptive", optimizer=optax.sgd(0.1), iterations=3, controllers=lambda x: -x),
+        "select: 'adaptive' trains `controllers`, but one of them holds no weights",
+    ),
+    "a scale in words": (lambda: chosen(scale="a"), "select: `scale` is 'a', but must be one number"),
+    "a success that branches": (
+        lambda: offspan.extrapolation_map(LQR2, offspan.Linear(ZERO), {0: [1.0]}, success=lambda x: x[0] > 0 and x[1] > 0),
+        "extrapolation_map: `success` cannot be traced by jax; write `&` for `and`",
+    ),
+    "a map with one name too many": (
+        lambda: map_figure(offspan.extrapolation_map(LQR2, offspan.Linear(ZERO), {1: [1.0, 2.0]}), E1, names=["x", "y"]),
+        "map_figure: `names` is ['x', 'y'], but the map has the coordinates (1,)",
     ),
     "a choice without a key": (lambda: chosen(key=0), "select: `key` is 0, but must be a random key"),
     "candidates of another problem": (lambda: chosen(np.eye(3)), "select: `candidates` has shape (3, 3), but needs shape (s, 2)"),

@@ -202,9 +202,10 @@ def test_any_state_of_the_shift_explores_everything(turns):
     for name, value in expected.items():
         np.testing.assert_allclose(CRITERIA[name](shift).value(PAIRS), np.broadcast_to(value, 6), rtol=1e-12, atol=1e-12)
     for name in ("gramian-trace", "gramian-logdet", "alignment"):
-        one = choose(shift.problem, np.eye(D), 1, name)
-        assert one.note == ""
-        np.testing.assert_allclose(one.scores, 0, atol=1e-12)  # no state is worth more than another
+        with pytest.warns(UserWarning, match="all sets are worth the same by this criterion"):
+            one = choose(shift.problem, np.eye(D), 1, name)
+        assert "explores" not in one.note
+        np.testing.assert_allclose(one.scores, 0, atol=1e-12)
 
 
 def plain_costs(problem: offspan.LQR, candidates: np.ndarray, sets: np.ndarray, iterations: int) -> np.ndarray:
@@ -244,6 +245,8 @@ def test_pilots_halve_by_the_costs_of_plain_runs():
     assert chosen.controllers is not None
     expected = plain_costs(problem, e, PAIRS[alive], N)[0]
     assert float(offspan.cost(problem, chosen.controllers[0], e)) == pytest.approx(expected, rel=1e-9)
+    assert np.all(chosen.scores[chosen.indices] >= 0)
+    assert np.all(np.delete(chosen.scores, chosen.indices) <= 0)
 
 
 def test_pilots_go_on_where_they_were(swing):

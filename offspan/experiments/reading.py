@@ -80,6 +80,8 @@ def spec_from(content: dict[str, Any], source: str) -> Spec:
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             *inside, key = map(str, first["loc"])
+            if [*inside, key] == ["choose"]:
+                raise ValueError(f"{source}: its states are still to be chosen; `offspan select` writes a spec that runs.") from None
             tables = {"matrices": Matrices, "policy_gradient": Objective, "minimal_cost": Objective, "non_extrapolating": Adversarial}
             model = tables[inside[0]] if inside else KINDS[kind]
             known = list(model.model_fields)

@@ -24,6 +24,6 @@ def choice_sheet(selection: Selection, candidates: np.ndarray) -> Sheet:
 
 
 def _state(x: np.ndarray) -> str:
-    """Without the zeros at its end."""
-    used = max(int(np.flatnonzero(x)[-1]) + 1 if np.any(x) else 1, 1)
+    """A long one without the zeros at its end."""
+    used = len(x) if len(x) <= 6 else max(int(np.flatnonzero(x)[-1]) + 1 if np.any(x) else 1, 1)
     return "(" + ", ".join(f"{value:.4g}" for value in x[:used]) + (", 0 …)" if used < len(x) else ")")

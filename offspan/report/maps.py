@@ -12,13 +12,20 @@ SEEN, UNSEEN = {"marker": "o", "facecolor": "white"}, {"marker": "^", "facecolor
 
 
 def map_figure(found: ExtrapolationMap, seen: np.ndarray, *, unseen: np.ndarray | None = None, names: list[str], title: str = "") -> Figure:
-    """Cost or success over one or two coordinates, called `names`, with the seen states (and others of interest) marked."""
+    """Cost or success over one or two coordinates, called `names`, with the seen states (s, n), and others of interest, marked.
+
+    States are marked by these coordinates alone, whatever their others are.
+    """
+    if len(names) != len(found.axes):
+        raise ValueError(
+            f"map_figure: `names` is {names!r}, but the map has the coordinates {found.coordinates}; name these, in their order."
+        )
     figure = Figure(figsize=(6.4, 4.4 if len(found.axes) == 2 else 3.6), layout="constrained")
     ax = figure.subplots()
     (_draw_region if len(found.axes) == 2 else _draw_line)(ax, found, names)
     marked = {"seen": (seen, SEEN), **({} if unseen is None else {"unseen": (unseen, UNSEEN)})}
     for label, (states, look) in marked.items():
-        places = np.asarray(states)[:, list(found.coordinates)]
+        places = np.atleast_2d(np.asarray(states))[:, list(found.coordinates)]
         if len(found.axes) == 1:
             places = np.column_stack([places[:, 0], np.full(len(places), 0.03)])
         across = {"transform": ax.get_xaxis_transform()} if len(found.axes) == 1 else {}

@@ -16,7 +16,7 @@ from offspan.problems.lqr import LQR
 from offspan.selection.criteria import CRITERIA, Criterion, Setting
 from offspan.selection.flow import flow_costs
 from offspan.selection.pilots import Pilots, Training, costs_from
-from offspan.selection.sets import ALL_SETS, as_sets, best_set, with_random_sets, worth
+from offspan.selection.sets import ALL_SETS, ROUNDING, as_sets, best_set, with_random_sets, worth
 
 
 class Task(NamedTuple):
@@ -50,7 +50,8 @@ def _by(name: str) -> Callable[[Task], Choice]:
     def choose(task: Task) -> Choice:
         criterion = CRITERIA[name](task.setting)
         best, scores = best_set(criterion, len(task.setting.candidates), task.k)
-        return Choice(best, scores, criterion.rollouts)
+        tie = "all sets are worth the same by this criterion, and the first was taken." if np.all(np.abs(scores) <= ROUNDING) else ""
+        return Choice(best, scores, criterion.rollouts, note=tie)
 
     return choose
 
@@ -101,14 +102,25 @@ def _pilot(task: Task) -> Choice:
         sets = with_random_sets([best_set(criterion, count, k)[0] for criterion in informed], task.sets, count, k, task.key)
     pilots = Pilots(task.setting, training := _trained(task), sets)
     halvings = math.ceil(math.log2(len(sets)))
-    values = np.full(len(sets), -np.inf)
+    costs = np.empty((0, len(sets)))  # of each round, NaN for sets that had ended before
     alive = np.arange(len(sets))
     for rung in range(halvings + 1):
         pilots.train(alive, max(training.iterations // 2 ** (halvings - rung), 1))
-        values[alive] = -pilots.costs()
+        costs = np.vstack([costs, np.full(len(sets), np.nan)])
+        costs[-1, alive] = pilots.costs()
         if rung < halvings:
-            alive = np.sort(alive[np.argsort(-values[alive], kind="stable")[: math.ceil(len(alive) / 2)]])
+            alive = np.sort(alive[np.argsort(costs[-1, alive], kind="stable")[: math.ceil(len(alive) / 2)]])
+    values = _less_than_the_winner(costs, int(alive[0]))
     return _of_pilots(sets, values, pilots, int(alive[0]), 0, count)._replace(rollouts=rollouts + pilots.rollouts)
+
+
+def _less_than_the_winner(costs: np.ndarray, winner: int) -> np.ndarray:
+    """By how much less the winner cost in the last round that a set took part in, as costs of different rounds do not compare; −∞ for
+    all where the winner itself diverged."""
+    if np.isinf(costs[-1, winner]):
+        return np.full(costs.shape[1], -np.inf)
+    last = np.sum(~np.isnan(costs), axis=0) - 1
+    return costs[last, winner] - costs[last, np.arange(costs.shape[1])]
 
 
 def _of_pilots(sets: np.ndarray, values: np.ndarray, pilots: Pilots, best: int, place: int, count: int) -> Choice:
@@ -199,14 +211,14 @@ MEANING = {
     "random": "nothing is known of it",
     "farthest": _DIFFERENCE + "the distance of the farthest candidate (negative)",
     "gramian-trace": _DIFFERENCE + "the trace of the Gramian",
-    "gramian-logdet": _DIFFERENCE + "log det(I + Gramian)",
+    "gramian-logdet": _DIFFERENCE + "log det(I + G/ε) of what is visited",
     "alignment": _DIFFERENCE + "the cosine of the gradients of S and of all candidates",
     "tangent": _DIFFERENCE + "what the network's tangent kernel leaves open at the candidates (negative)",
     "coverage": _DIFFERENCE + "the distance of the farthest candidate to what is visited (negative)",
     "covariance": _DIFFERENCE + "the trace of the visited states' covariance",
     "colearnability": _DIFFERENCE + "the mean cosine of a candidate's gradient with the nearest in S",
     "flow": _DIFFERENCE + "the cost over all candidates after training in closed form (negative)",
-    "pilot": _DIFFERENCE + "the cost over all candidates in its longest pilot run (negative)",
+    "pilot": _DIFFERENCE + "the cost over all candidates in the last round they shared (negative)",
     "adaptive": "cost from it when it was last unseen",
     "replay": "cost from it when it was last unseen",
     "exhaustive": _DIFFERENCE + "the cost over all candidates after training (negative)",

@@ -3,6 +3,7 @@
 import warnings
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,10 +77,14 @@ def select(
     setting = Setting(problem, candidates, starts(where, problem, controllers, key), as_scale(where, scale, n))
     training = None
     if method in NEED_TRAINING:
-        if not isinstance(optimizer, optax.GradientTransformation) or iterations is None:
+        if optimizer is None or iterations is None:
             raise ValueError(
                 f"{where}: {method!r} needs `optimizer`, such as optax.sgd(1e-3), and `iterations`, the length of its longest run."
             )
+        if not isinstance(optimizer, optax.GradientTransformation):
+            raise ValueError(f"{where}: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
+        if any(not jax.tree.leaves(eqx.filter(controller, eqx.is_inexact_array)) for controller in setting.controllers):
+            raise ValueError(f"{where}: {method!r} trains `controllers`, but one of them holds no weights; pass a Linear or an MLP, say.")
         training = Training(optimizer, as_count(where, "iterations", iterations, least=1), stop)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
     choice = METHODS[method](task)
