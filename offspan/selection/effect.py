@@ -47,7 +47,7 @@ def effect_of_adding(
 
     >>> import offspan
     >>> e = offspan.basis(4)
-    >>> effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[2], unseen=e[1:2]).predicted > 0  # e_3 never comes by e_2
+    >>> effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[3], unseen=e[1:2]).predicted > 0  # from e_4, it hears of e_4 and e_1 alone
     True
     """
     where, n = "effect_of_adding", problem.state_dim

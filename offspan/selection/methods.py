@@ -16,7 +16,7 @@ from offspan.problems.lqr import LQR
 from offspan.selection.criteria import CRITERIA, Criterion, Setting
 from offspan.selection.flow import flow_costs
 from offspan.selection.pilots import Pilots, Training, costs_from
-from offspan.selection.sets import ALL_SETS, ROUNDING, as_sets, best_set, with_random_sets, worth
+from offspan.selection.sets import ALL_SETS, as_sets, best_set, with_random_sets, worth
 
 
 class Task(NamedTuple):
@@ -49,9 +49,9 @@ def _by(name: str) -> Callable[[Task], Choice]:
 
     def choose(task: Task) -> Choice:
         criterion = CRITERIA[name](task.setting)
-        best, scores = best_set(criterion, len(task.setting.candidates), task.k)
-        tie = "all sets are worth the same by this criterion, and the first was taken." if np.all(np.abs(scores) <= ROUNDING) else ""
-        return Choice(best, scores, criterion.rollouts, note=tie)
+        best = best_set(criterion, len(task.setting.candidates), task.k)
+        note = "all sets are worth the same by this criterion, and the first was taken." if best.is_tie else ""
+        return Choice(best.indices, best.scores, criterion.rollouts, note=note)
 
     return choose
 
@@ -70,8 +70,8 @@ def _flow(task: Task) -> Choice:
         rollouts += sum(made for _, made in found)
         return -np.median([costs for costs, _ in found], axis=0)
 
-    best, scores = best_set(Criterion(value, 0), len(setting.candidates), task.k)
-    return Choice(best, scores, rollouts)
+    best = best_set(Criterion(value, 0), len(setting.candidates), task.k)
+    return Choice(best.indices, best.scores, rollouts)
 
 
 def _rate_of_descent(optimizer: optax.GradientTransformation) -> float:
@@ -99,7 +99,7 @@ def _pilot(task: Task) -> Choice:
     else:
         informed = [CRITERIA[name](task.setting) for name in ("distance", "gramian-logdet")]
         rollouts = sum(criterion.rollouts for criterion in informed)
-        sets = with_random_sets([best_set(criterion, count, k)[0] for criterion in informed], task.sets, count, k, task.key)
+        sets = with_random_sets([best_set(criterion, count, k).indices for criterion in informed], task.sets, count, k, task.key)
     pilots = Pilots(task.setting, training := _trained(task), sets)
     halvings = math.ceil(math.log2(len(sets)))
     costs = np.empty((0, len(sets)))  # of each round, NaN for sets that had ended before

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -14,19 +15,27 @@ ALL_SETS = 5_000  # sets that are still looked at one by one
 ROUNDING = 1e-9  # a gain that is worth an exchange is larger; ties would go round in circles
 
 
-def best_set(criterion: Criterion, count: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+class Best(NamedTuple):
+    """The set that a criterion values most, what each candidate is worth to it (`worth`), and whether all sets that were looked at tie."""
+
+    indices: np.ndarray
+    scores: np.ndarray
+    is_tie: bool
+
+
+def best_set(criterion: Criterion, count: int, k: int) -> Best:
     """The best of all sets, if there are at most ALL_SETS; else the greedy one, with one state exchanged for another while that helps."""
     if math.comb(count, k) <= ALL_SETS:
         sets = as_sets(itertools.combinations(range(count), k))
         values = _finite(criterion.value(sets))
-        return sets[np.argmax(values)], worth(sets, values, count)
+        return Best(sets[np.argmax(values)], worth(sets, values, count), _tie(values))
     best = greedy_set(criterion, count, k)
     while True:
         others = np.setdiff1d(np.arange(count), best)
         sets = as_sets([best, *(np.append(np.delete(best, i), other) for i in range(k) for other in others)])
         values = _finite(criterion.value(sets))
         if values.max() <= values[0] + ROUNDING * max(1.0, abs(values[0])):
-            return best, worth(sets, values, count)
+            return Best(best, worth(sets, values, count), _tie(values))
         best = sets[np.argmax(values)]
 
 
@@ -37,6 +46,10 @@ def greedy_set(criterion: Criterion, count: int, k: int) -> np.ndarray:
         sets = as_sets(np.append(best, other) for other in np.setdiff1d(np.arange(count), best))
         best = sets[np.argmax(_finite(criterion.value(sets)))]
     return best
+
+
+def _tie(values: np.ndarray) -> bool:
+    return bool(values.max() == values.min() or np.ptp(values) <= ROUNDING * max(1.0, abs(values.max())))
 
 
 def as_sets(sets: Iterable) -> np.ndarray:
