@@ -16,6 +16,7 @@ from offspan import cli
 from offspan.experiments.reading import load_preset, load_spec
 from offspan.experiments.run import run
 from offspan.experiments.selection_spec import SelectionSpec
+from offspan.experiments.selection_training import Runs, _beginning, _look, instances
 from offspan.report.kinds import report
 from offspan.report.selection import correlations, outcomes, share_of_random, typical
 
@@ -91,6 +92,7 @@ def test_a_comparison_holds_what_plain_runs_find(linear):
     np.testing.assert_allclose(result.least_cost, 1.0)  # ‖x_0‖², and then nothing
     assert np.all(np.diff(result.cost_curve.values[:, :, [0, -1]]) < 0)
     assert np.all(np.abs(result.alignment_curve) <= 1 + 1e-12)
+    assert result.explores.all()
 
 
 def test_the_tables_are_ratios_of_plain_medians(linear):
@@ -124,7 +126,19 @@ def test_a_comparison_of_networks_trains_each_set_from_each_start(network):
         end = offspan.train(problem, start, seen, optimizer=spec.policy_gradient.transformation(), iterations=40, stop=stop)
         expected = [float(offspan.cost(problem, end.controller, x[None])) for x in pool]
         np.testing.assert_allclose(result.cost.values[i, s], expected, rtol=1e-9)
-    assert float(result.least_cost[0]) < float(result.cost.values.mean(axis=2).max())
+    for i in range(2):  # in double precision, what the pilot trained is what is trained anew
+        np.testing.assert_allclose(result.own_cost.values[i, 1], result.cost.values[i, result.choice.values[i, 1]], rtol=1e-9)
+    on_all = offspan.train_batch(
+        problem,
+        [offspan.MLP.init(jax.random.key(seed), 2, 1, width=4, depth=2) for seed in spec.seeds],
+        pool,
+        optimizer=spec.policy_gradient.transformation(),
+        iterations=40,
+        stop=stop,
+    )
+    found = [float(offspan.cost(problem, controller, pool)) for controller in on_all.controllers]
+    least = min(*found, result.cost.values.mean(axis=2).min())
+    np.testing.assert_allclose(result.least_cost, [least] * 2, rtol=1e-9)
     own = dict(zip(result.method.values.tolist(), np.isfinite(result.own_cost.values).all(axis=(0, 2)), strict=True))
     assert own == {"farthest": False, "pilot": True}
     made = report(result)
@@ -147,6 +161,17 @@ def test_a_comparison_that_was_stopped_goes_on_to_the_same_bits(network, tmp_pat
     result = run(spec, tmp_path, lambda share: None)
     for name in expected:
         np.testing.assert_array_equal(result[name].values, expected[name].values, err_msg=str(name))
+
+
+def test_a_run_that_diverged_costs_infinitely_much_whatever_its_last_controller(tmp_path):
+    spec = spec_of(tmp_path, LQR)
+    every, pool = instances(spec), spec.pool()
+    runs = Runs(every, np.tile(pool[[[0, 1]]], (len(every), 1, 1)), pool)
+    state = _beginning(spec, runs)
+    assert np.all(np.isfinite(state.cost[0]))
+    state.status[1] = offspan.Status.diverged
+    _look(spec, runs, [instance.controller for instance in every], state)
+    assert np.isinf(state.cost[0]).all(axis=1).tolist() == [False, True, False]
 
 
 def by_hand() -> xr.Dataset:

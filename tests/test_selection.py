@@ -265,6 +265,9 @@ def test_pilots_go_on_where_they_were(swing):
     ]
     expected = np.median([float(offspan.cost(swing.problem, run.controller, swing.candidates)) for run in by_hand])
     assert whole.costs()[1] == pytest.approx(expected, rel=1e-9)
+    assert whole._batch is not None
+    whole._batch = whole._batch._replace(status=np.array([offspan.Status.diverged] * 2 + [offspan.Status.finished] * 2))
+    np.testing.assert_array_equal(np.isinf(whole.costs()), [True, False])  # however finite its last controller
 
 
 def test_adaptive_choice_adds_the_worst_state_of_a_plain_loop():
