@@ -19,9 +19,9 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
 import offspan  # noqa: E402
-from offspan.experiments.network import first_controller, make  # noqa: E402
-from offspan.experiments.network_spec import NetworkSpec  # noqa: E402
-from offspan.experiments.reading import load_preset  # noqa: E402
+from offspan.experiments.kinds.network import make  # noqa: E402
+from offspan.experiments.specs.network import NetworkSpec  # noqa: E402
+from offspan.experiments.specs.reading import load_preset  # noqa: E402
 
 REPEATS = 1 if "--quick" in sys.argv else 3
 
@@ -77,10 +77,10 @@ def main() -> None:
         spec = load_preset(name)
         assert isinstance(spec, NetworkSpec)
         problem, seen, _, _ = make(spec)
-        weights = sum(leaf.size for leaf in jax.tree.leaves(first_controller(spec, problem, 0)) if leaf.ndim == 2)
+        weights = sum(leaf.size for leaf in jax.tree.leaves(spec.first_controller(problem, 0)) if leaf.ndim == 2)
         operations = 6 * weights * len(seen) * (problem.horizon + 1)
         for seeds in (1, 5, 6, 50):
-            controllers = [first_controller(spec, problem, seed) for seed in range(seeds)]
+            controllers = [spec.first_controller(problem, seed) for seed in range(seeds)]
             # So small a step that no seed diverges; the operations are the same.
             optimizer = optax.sgd(1e-9) if name == "pendulum" else optax.adam(1e-9)
             each = seconds_per_seed_iteration(problem, controllers, jnp.asarray(seen), optimizer)

@@ -3,9 +3,10 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import typer
@@ -39,7 +40,7 @@ def reproduce(
     folder: Root = RUNS,
 ) -> None:
     """Runs experiments of the paper; prints their tables and draws their figures. `selection` stands for all presets selection-…"""
-    from offspan.experiments.reading import load_preset, preset_names, presets_for
+    from offspan.experiments.specs.reading import load_preset, preset_names, presets_for
 
     if bool(names) == every:
         raise ValueError("name the presets to reproduce (`offspan list` shows them), or say --all.")
@@ -53,7 +54,7 @@ def reproduce(
 @app.command("run")
 def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder: Root = RUNS) -> None:
     """Runs an experiment of your own."""
-    from offspan.experiments.reading import load_spec
+    from offspan.experiments.specs.reading import load_spec
 
     _run_and_report(load_spec(spec), folder)
 
@@ -115,7 +116,7 @@ def map_region(
 @app.command("list")
 def list_all(folder: Root = RUNS) -> None:
     """Presets, and runs with their state."""
-    from offspan.experiments.reading import load_preset, preset_names
+    from offspan.experiments.specs.reading import load_preset, preset_names
     from offspan.experiments.store import find_runs
 
     presets = Table(
@@ -143,7 +144,7 @@ def show(
     from offspan.report.kinds import report
     from offspan.report.tables import terminal_table
 
-    shown = report(_stored(run, folder).load_result())
+    shown = _reported(run, report, _stored(run, folder).load_result())
     if table not in shown.sheets:
         raise ValueError(f"{run} has no table {table!r}{nearest(table, list(shown.sheets))}; there are {', '.join(shown.sheets)}.")
     if csv and table != "table":
@@ -154,6 +155,50 @@ def show(
         print(shown.data.to_csv(index=False), end="")
     else:
         console.print(terminal_table(shown.sheets[table]))
+
+
+@app.command("report")
+def write_page(
+    runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Finished runs; all of them by default.")] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The paper's experiments and statements, as far as they were run.")] = False,
+    output: Annotated[Path | None, typer.Option(help="The page to write; report.html in the folder of runs by default.")] = None,
+    folder: Root = RUNS,
+) -> None:
+    """Writes one HTML page of one run, several or all: figures, tables, our numbers beside the paper's, and where it all comes from."""
+    from offspan.experiments.gathering import finished, gather, stored_claims, with_variants
+    from offspan.files import write_whole
+    from offspan.report import page, theory_figures
+    from offspan.report.paper import EXPERIMENTS
+    from offspan.theory import illustrations
+
+    if runs and paper:
+        raise ValueError("name the runs to report on, or say --paper, but not both.")
+    found = finished(folder, list(EXPERIMENTS))
+    names = list(dict.fromkeys(runs)) if runs else with_variants(found, list(EXPERIMENTS)) if paper else found
+    claims = None if runs else stored_claims(folder)
+    if not names and claims is None:
+        raise ValueError(f"there is no finished run in {folder} to report on; `offspan reproduce lqr` makes one.")
+    target = output or folder / "report.html"
+    with console.status("drawing …") as status:
+        sections = []
+        for name in names:
+            status.update(f"drawing {name} …")
+            (run,) = gather(folder, [name])
+            sections.append(_reported(name, page.section, run))
+        intuition = theory_figures.intuition_figure(illustrations.intuition())[0] if claims else None
+        missing = [name for name in EXPERIMENTS if name not in names] if paper else []
+        heading = "The paper, reproduced" if paper else "offspan: report of " + (", ".join(names) if runs else f"the runs in {folder}")
+        text = page.page(heading, offspan.__version__, sections, missing, claims, intuition)
+        write_whole(target, lambda path: path.write_text(text, encoding="utf-8"))
+    console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
+
+
+def _reported(name: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    """What `make` makes of a result; a result that lacks what its kind has is a person's mistake, not the program's."""
+    try:
+        return make(*arguments)
+    except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"the result of {name} does not hold what it should ({type(error).__name__}: {error}); run it again.") from error
 
 
 def _stored(run: str, folder: Path):

@@ -1,9 +1,15 @@
-"""Files: each is written beside itself and renamed into place, so that it is whole or not there."""
+"""Files: each is written beside itself and renamed into place, so that it is whole or not there; and folders that one process holds."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
@@ -16,3 +22,29 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keeps other processes that ask for the same folder out of it.
+
+    The lock is the system's: it ends with the process, however that ends, and leaves no file. Where there are no such locks (Windows,
+    some network file systems) nothing is kept out.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise ValueError(
+            f"another process is at work in {folder}; wait until it has ended, or give your spec a `name` of its own."
+        ) from None
+    except OSError:
+        pass
+    try:
+        yield
+    finally:
+        os.close(handle)

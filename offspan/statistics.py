@@ -15,6 +15,12 @@ class Estimate(NamedTuple):
     high: float
 
 
+def largest_distance(K: np.ndarray) -> float:
+    """max_{i,j} ‖K_i − K_j‖ (Frobenius)."""
+    flat = K.reshape(len(K), -1)
+    return max(float(np.linalg.norm(flat - one, axis=1).max()) for one in flat)
+
+
 def cvar(values: np.ndarray, share: float = 0.2, axis: int = -1) -> np.ndarray:
     """The mean of the worst `share` of the values (at least one of them): the conditional value at risk."""
     ordered = np.sort(np.asarray(values, float), axis=axis)

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
-from offspan.experiments.reading import load_preset, load_spec
+from offspan.experiments.kinds.selection_training import Runs, _beginning, _look, instances
 from offspan.experiments.run import run
-from offspan.experiments.selection_spec import SelectionSpec
-from offspan.experiments.selection_training import Runs, _beginning, _look, instances
+from offspan.experiments.specs.reading import load_preset, load_spec
+from offspan.experiments.specs.selection import SelectionSpec
 from offspan.report.kinds import report
 from offspan.report.selection import correlations, outcomes, share_of_random, typical
 

@@ -14,10 +14,10 @@ import pytest
 import xarray as xr
 
 import offspan
-from offspan.experiments.lqr import distinct_tasks
-from offspan.experiments.reading import load_preset, load_spec, preset_names, presets_for
+from offspan.experiments.kinds.lqr import distinct_tasks
 from offspan.experiments.run import run
-from offspan.experiments.spec import LQRSpec
+from offspan.experiments.specs.lqr import LQRSpec
+from offspan.experiments.specs.reading import load_preset, load_spec, preset_names, presets_for
 from offspan.experiments.store import RunFolder
 
 SPEC = """
@@ -201,7 +201,7 @@ def test_a_killed_run_is_taken_up_to_the_same_bits(tmp_path):
     spec = load_spec(write(tmp_path / "killed.toml", text))
     script = (
         "import sys, jax; jax.config.update('jax_enable_x64', True)\n"
-        "from pathlib import Path\nfrom offspan.experiments.run import run\nfrom offspan.experiments.reading import load_spec\n"
+        "from pathlib import Path\nfrom offspan.experiments.run import run\nfrom offspan.experiments.specs.reading import load_spec\n"
         f"spec = load_spec(Path({str(tmp_path / 'killed.toml')!r}))\n"
         f"run(spec, Path({str(tmp_path / 'runs')!r}), lambda share: None, checkpoint_seconds=0.0)\n"
     )

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
+from offspan.experiments.kinds.network import OBJECTIVES, make
 from offspan.experiments.mapping import map_of_run
-from offspan.experiments.network import OBJECTIVES, _preset, first_controller, make
-from offspan.experiments.network_spec import NetworkSpec
-from offspan.experiments.reading import load_preset, load_spec
 from offspan.experiments.run import run
+from offspan.experiments.specs.network import NetworkSpec
+from offspan.experiments.specs.reading import load_preset, load_spec, preset_of
 from offspan.experiments.store import RunFolder
 from offspan.report.kinds import report
 from offspan.report.tables import latex_table, markdown_table
@@ -278,7 +278,7 @@ def test_network_presets_have_the_papers_settings():
         np.testing.assert_allclose(targets[:, 0], 0.0 if angle is None else np.where(angle <= np.pi, 0, 2 * np.pi), rtol=1e-6)
         assert spec.with_seeds(7).seeds == list(range(7))
         assert spec.with_seeds(7).name == f"{name}-7-seeds"
-        controller = first_controller(spec, problem, 0)
+        controller = spec.first_controller(problem, 0)
         shapes = [leaf.shape for leaf in jax.tree.leaves(controller) if leaf.ndim == 2]
         assert shapes == [(50, problem.state_dim), (50, 50), (50, 50), (problem.control_dim, 50)]
         assert isinstance(controller, offspan.Bounded) == (name != "pendulum")
@@ -330,8 +330,8 @@ def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):
     """The cost at the seen states, which are on the map, is the stored one; and the picture is drawn."""
     spec, result = small
     folder = RunFolder(tmp_path / "small")
-    folder.claim(spec)
-    folder.save_result(result)
+    with folder.claimed(spec):
+        folder.save_result(result, {})
     found, _, seen, _ = map_of_run(folder, [0], points=3, margin=0.0)
     np.testing.assert_allclose(found.axes[0][[0, 2]], [1.57, 4.71], rtol=1e-6)
     assert seen.tolist() == [[pytest.approx(2.6), 0.0], [pytest.approx(3.6), 0.0]]
@@ -428,8 +428,8 @@ def test_the_settings_of_a_preset_are_known_whatever_the_name():
     assert isinstance(spec, NetworkSpec)
     varied = spec.with_seeds(9).as_quick()
     assert isinstance(varied, NetworkSpec)
-    assert _preset(varied) == "pendulum"
-    assert _preset(spec.model_copy(update={"width": 49})) is None
+    assert preset_of(varied) == "pendulum"
+    assert preset_of(spec.model_copy(update={"width": 49})) is None
 
 
 def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
@@ -437,7 +437,7 @@ def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
     (tmp_path / "small.toml").write_text(SPEC)
     script = (
         f"import time, jax\njax.config.update('jax_num_cpu_devices', {jax.device_count()})\nfrom pathlib import Path\n"
-        "from offspan.experiments.run import run\nfrom offspan.experiments.reading import load_spec\n"
+        "from offspan.experiments.run import run\nfrom offspan.experiments.specs.reading import load_spec\n"
         f"spec = load_spec(Path({str(tmp_path / 'small.toml')!r}))\n"
         f"run(spec, Path({str(tmp_path)!r}), lambda share: time.sleep(0.5), checkpoint_seconds=0.0)\n"
     )

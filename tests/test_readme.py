@@ -9,7 +9,7 @@ import pytest
 
 import offspan
 import offspan.exploration
-import offspan.report.figures
+import offspan.report.lqr_figures
 import offspan.report.network
 import offspan.report.network_figures
 import offspan.report.starts

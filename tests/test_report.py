@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from offspan.report.figures import figures, horizon_curves, measure_bars, measure_curves
 from offspan.report.kinds import report
+from offspan.report.lqr import MEASURES, measure_sheet, summary
+from offspan.report.lqr_figures import figures, horizon_curves, measure_bars, measure_curves
 from offspan.report.random_figures import bounds_figure, end_figure, rates_figure, surfaces_figure, systems_figure
-from offspan.report.summary import MEASURES, quartiles, summary
-from offspan.report.tables import latex_table, markdown_table, measure_sheet, terminal_table
+from offspan.report.results import quartiles
+from offspan.report.tables import latex_table, markdown_table, terminal_table
 from offspan.report.theory_figures import intuition_figure, norm_gap_figure, shift_horizon_figure, weight_figure
 from offspan.theory import illustrations, random_illustrations
 

@@ -11,13 +11,12 @@ import pydantic
 import tomli_w
 
 from offspan.checks import nearest
-from offspan.experiments.network import first_controller
-from offspan.experiments.network_spec import NetworkSpec
-from offspan.experiments.reading import read_toml, spec_from
-from offspan.experiments.spec import LQRSpec, Matrix, Positive, Rate, Seed, Spec, Strict
+from offspan.experiments.specs.base import Matrix, Positive, Rate, Seed, Spec, Strict, filled
+from offspan.experiments.specs.lqr import LQRSpec
+from offspan.experiments.specs.network import NetworkSpec
+from offspan.experiments.specs.reading import read_toml, spec_from
 from offspan.files import write_whole
 from offspan.selection import Selection, select
-from offspan.training import NoImprovement
 
 
 class Choose(Strict):
@@ -98,13 +97,12 @@ def _select(spec: Spec, asked: Choose, rows: list[list[float]], source: str) -> 
         options["optimizer"] = optax.sgd(spec.learning_rate[0])
     elif isinstance(spec, NetworkSpec):
         problem = spec.make_problem()
-        options["controllers"] = [first_controller(spec, problem, seed) for seed in spec.seeds]
+        options["controllers"] = [spec.first_controller(problem, seed) for seed in spec.seeds]
         options["optimizer"] = spec.policy_gradient.transformation()
-        options["stop"] = NoImprovement(every=spec.look_every, patience=spec.patience, gain=spec.gain)
+        options["stop"] = spec.stopping_rule()
     else:
         raise ValueError(f"{source}: states are chosen for specs of the kinds lqr and network, not {spec.kind}.")
-    given = np.asarray(rows, spec.precision)
-    candidates = np.pad(given, ((0, 0), (0, problem.state_dim - given.shape[1])))
+    candidates = filled(rows, problem.state_dim, spec.precision)
     return select(problem, candidates, asked.k, **options), candidates
 
 

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from offspan.experiments.network import make, shown_controller
-from offspan.experiments.network_spec import NetworkSpec
+from offspan.experiments.kinds.network import make, shown_controller
+from offspan.experiments.specs.network import NetworkSpec
 from offspan.experiments.store import RunFolder
 from offspan.maps import ExtrapolationMap, extrapolation_map
 

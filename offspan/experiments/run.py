@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import xarray as xr
 
-from offspan.experiments import lqr, network, selection, starts
-from offspan.experiments.spec import Spec
+from offspan.experiments.kinds import lqr, network, selection, starts
+from offspan.experiments.specs.base import Spec
 from offspan.experiments.store import RunFolder, provenance
 
 CHECKPOINT_SECONDS = 10.0
@@ -22,13 +22,12 @@ def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_sec
 
     `progress` hears the share done, from 0 to 1. An interruption leaves a checkpoint of the last whole chunk.
     """
-    with jax.enable_x64(spec.precision == "float64"):
-        return _run(spec, root, progress, checkpoint_seconds)
-
-
-def _run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_seconds: float) -> xr.Dataset:
     folder = RunFolder(root / spec.name)
-    folder.claim(spec)
+    with jax.enable_x64(spec.precision == "float64"), folder.claimed(spec):
+        return _result(spec, folder, progress, checkpoint_seconds)
+
+
+def _result(spec: Spec, folder: RunFolder, progress: Callable[[float], Any], checkpoint_seconds: float) -> xr.Dataset:
     if folder.is_complete():
         folder.drop_checkpoints()
         return folder.load_result()
@@ -45,8 +44,7 @@ def _run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_se
         states.append(state)
         seconds += spent
     result = KINDS[spec.kind].to_dataset(spec, states)
-    folder.save_provenance(origin, seconds)
-    folder.save_result(result)
+    folder.save_result(result, {**origin, "seconds": round(seconds, 1)})
     folder.drop_checkpoints()
     return result
 

@@ -3,14 +3,16 @@
 `spec.toml` as run, `result.nc`, `provenance.json`, `checkpoint/` while it is running, `figures/`. Nothing is ever unpickled.
 """
 
+import hashlib
 import importlib.metadata
 import io
 import json
 import platform
 import subprocess
 import zipfile
-from collections.abc import Mapping
-from contextlib import suppress
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,11 +22,13 @@ import tomli_w
 import xarray as xr
 
 import offspan
-from offspan.experiments.reading import load_spec
-from offspan.experiments.spec import Spec
-from offspan.files import write_whole
+from offspan.experiments.specs.base import Spec
+from offspan.experiments.specs.reading import load_spec
+from offspan.files import held, write_whole
 
 State = TypeVar("State")
+# What reading a file that is not what it should be can raise.
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class RunFolder:
@@ -35,8 +39,17 @@ class RunFolder:
         self.spec_file, self.result_file, self.provenance_file = path / "spec.toml", path / "result.nc", path / "provenance.json"
         self.checkpoints, self.figures = path / "checkpoint", path / "figures"
 
-    def claim(self, spec: Spec) -> None:
-        """Makes the folder for this spec, or finds that it is this spec's already; a folder of anything else is refused."""
+    @contextmanager
+    def claimed(self, spec: Spec) -> Iterator[None]:
+        """This process alone works in the folder, which is made for the spec, or is the spec's already; any other folder is refused."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            self.path.mkdir()
+        with held(self.path):
+            self._claim(spec)
+            yield
+
+    def _claim(self, spec: Spec) -> None:
         for leftover in self.path.glob(".[0-9]*.*") if self.path.is_dir() else ():
             leftover.unlink(missing_ok=True)  # half a file of a process that was killed
         if self.spec_file.exists() and (self.is_complete() or self.checkpoints.exists()):
@@ -49,7 +62,6 @@ class RunFolder:
             return
         if self.path.exists() and (not self.path.is_dir() or any(path != self.spec_file for path in self.path.iterdir())):
             raise ValueError(f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away.")
-        self.path.mkdir(parents=True, exist_ok=True)
         content = tomli_w.dumps(spec.model_dump(exclude_none=True)).encode()
         write_whole(self.spec_file, lambda path: path.write_bytes(content))
 
@@ -72,18 +84,19 @@ class RunFolder:
         """In words, whatever is there."""
         try:
             return "complete" if self.is_complete() else f"{self.share_done():.0%} done"
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except UNREADABLE:
             return "cannot be read"
 
     def save_checkpoint(self, spec: Spec, part: int, state: Any, seconds: float) -> None:
         """`state` is a named tuple of arrays and of lists of arrays; `name.3` in the file is the fourth array of the list `name`."""
-        arrays: dict[str, Any] = {"digest": spec.digest(), "seconds": seconds}
+        content: dict[str, Any] = {"digest": spec.digest(), "seconds": seconds}
         for name, value in state._asdict().items():
-            arrays |= {f"{name}.{i}": one for i, one in enumerate(value)} if isinstance(value, list) else {name: value}
+            content |= {f"{name}.{i}": one for i, one in enumerate(value)} if isinstance(value, list) else {name: value}
+        arrays = {name: np.asarray(value) for name, value in content.items()}
 
         def write(path: Path) -> None:
             with path.open("wb") as file:
-                np.savez(file, allow_pickle=False, **{name: np.asarray(value) for name, value in arrays.items()})
+                np.savez(file, allow_pickle=False, checksum=_checksum(arrays), **arrays)
 
         self.checkpoints.mkdir(exist_ok=True)
         write_whole(self.checkpoints / f"part-{part}.npz", write)
@@ -96,6 +109,8 @@ class RunFolder:
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
+            if str(arrays.pop("checksum")) != _checksum(arrays):
+                raise ValueError("it is not as it was written")
             if str(arrays.pop("digest")) != spec.digest():
                 raise ValueError("it belongs to another spec")
             seconds = float(arrays.pop("seconds"))
@@ -104,7 +119,7 @@ class RunFolder:
             for name in lists:
                 fields[name] = [arrays.pop(f"{name}.{i}") for i in range(sum(key.startswith(f"{name}.") for key in arrays))]
             return kind(**arrays, **fields), seconds
-        except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        except UNREADABLE as error:
             raise ValueError(f"the checkpoint {path} cannot be used ({error}); delete it to start that part again.") from error
 
     def drop_checkpoints(self) -> None:
@@ -113,24 +128,32 @@ class RunFolder:
         with suppress(OSError):  # not there, or somebody put something of their own into it
             self.checkpoints.rmdir()
 
-    def save_result(self, result: xr.Dataset) -> None:
+    def save_result(self, result: xr.Dataset, origin: dict[str, Any]) -> None:
+        """The result, and where it comes from, which has the result's checksum."""
         # Made in memory and written in one go: a full disk is then one plain error, and the old file stays.
         compressed = {name: {"zlib": True, "complevel": 4} for name, variable in result.data_vars.items() if variable.ndim}
         content = bytes(result.to_netcdf(engine="h5netcdf", encoding=compressed))
+        text = json.dumps({**origin, "result": hashlib.sha256(content).hexdigest()}, indent=2) + "\n"
+        write_whole(self.provenance_file, lambda path: path.write_text(text))
         write_whole(self.result_file, lambda path: path.write_bytes(content))
 
     def load_result(self) -> xr.Dataset:
         if not self.result_file.exists():
             raise ValueError(f"{self.path} has no result yet.")
-        try:
-            return xr.load_dataset(io.BytesIO(self.result_file.read_bytes()), engine="h5netcdf")
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        content = self.result_file.read_bytes()
+        if self.provenance().get("result", checksum := hashlib.sha256(content).hexdigest()) != checksum:
             raise ValueError(
-                f"{self.result_file} is cut short or no result file ({str(error).splitlines()[0]}); delete it and run the spec again."
-            ) from error
+                f"{self.result_file} is not the file that the run wrote (its sha256 differs from that in {self.provenance_file.name}); "
+                "delete it and run the spec again."
+            )
+        try:
+            return xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
+        except Exception as error:  # what h5py raises of a damaged file has no common class
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"{self.result_file} is cut short or no result file ({reason}); delete it and run the spec again.") from error
 
     def save_report(
-        self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str], animations: Mapping[str, list[Any]] | None = None
+        self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str], animations: Mapping[str, Any] | None = None
     ) -> list[Path]:
         """Figures as PNG and PDF, the data behind them as CSV, tables as text, animations as GIF; what was written, without the twins."""
         self.figures.mkdir(exist_ok=True)
@@ -141,21 +164,20 @@ class RunFolder:
         for name, text in tables.items():
             write_whole(self.figures / name, lambda path, text=text: path.write_text(text))
         moving = animations or {}
-        for name, (first, *others) in moving.items():
+        for name, draw in moving.items():
+            first, *others = draw()
             options = {"format": "GIF", "save_all": True, "append_images": others, "duration": [60] * len(others) + [1500], "loop": 0}
             write_whole(self.figures / f"{name}.gif", lambda path, first=first, options=options: first.save(path, **options))
         names = [*(f"{name}.png" for name in figures), *tables, *(f"{name}.gif" for name in moving)]
         return [self.figures / name for name in names]
 
-    def save_provenance(self, origin: dict[str, Any], seconds: float) -> None:
-        content = json.dumps({**origin, "seconds": round(seconds, 1)}, indent=2) + "\n"
-        write_whole(self.provenance_file, lambda path: path.write_text(content))
-
     def provenance(self) -> dict[str, Any]:
+        """Empty where there is none that can be read."""
         try:
-            return json.loads(self.provenance_file.read_text())
-        except (OSError, ValueError):
+            content = json.loads(self.provenance_file.read_text())
+        except (OSError, ValueError, RecursionError):
             return {}
+        return content if isinstance(content, dict) else {}
 
 
 def provenance(spec: Spec) -> dict[str, Any]:
@@ -176,15 +198,25 @@ def provenance(spec: Spec) -> dict[str, Any]:
 
 def _commit() -> str | None:
     """The commit of the checkout that offspan runs from, if it is one; with a plus sign if files differ from it."""
-    package = Path(offspan.__file__).parent
+    package = Path(offspan.__file__)
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(package.parent), *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
     try:
-        head = subprocess.run(["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(
-            ["git", "-C", str(package), "status", "--porcelain", "--", str(package)], capture_output=True, text=True, check=True
-        ).stdout
-        return head + ("+" if changed.strip() else "")
+        git("ls-files", "--error-unmatch", package.name)  # an environment may lie in a checkout of something else
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def _checksum(arrays: dict[str, np.ndarray]) -> str:
+    """Of all numbers, their names, types and shapes."""
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
+    return found.hexdigest()
 
 
 def _difference(stored: Spec, given: Spec) -> str:

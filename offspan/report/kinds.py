@@ -1,6 +1,6 @@
 """What is reported of a result, by the kind of its experiment."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -9,19 +9,21 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from offspan.report import network, network_figures, selection, selection_figures
-from offspan.report.figures import as_frame, figures
+from offspan.report.lqr import measure_sheet, summary
+from offspan.report.lqr_figures import as_frame, figures
 from offspan.report.starts import distance_curves, distance_data, distance_sheet
-from offspan.report.summary import summary
-from offspan.report.tables import Sheet, measure_sheet
+from offspan.report.tables import Sheet
 
 
 class Report(NamedTuple):
-    """Figures by name, each with the data behind it; tables by name, the main one first, and its numbers; animations by name, as images."""
+    """Figures by name, each with the data behind it; tables by name, the main one first, and its numbers; what each figure shows, in words;
+    animations by name, as functions that draw their images, which takes longer than the rest."""
 
     figures: dict[str, tuple[Figure, pd.DataFrame]]
     sheets: dict[str, Sheet]
     data: pd.DataFrame
-    animations: Mapping[str, list[Any]] = MappingProxyType({})
+    words: dict[str, str]
+    animations: Mapping[str, Callable[[], list[Any]]] = MappingProxyType({})
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None = None) -> Report:
@@ -30,12 +32,19 @@ def report(result: xr.Dataset, beside: xr.Dataset | None = None) -> Report:
 
 
 def _lqr(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
-    return Report(figures(result, beside), {"table": measure_sheet(result)}, as_frame(summary(result)))
+    systems = ", ".join(result.system.values)
+    words = {
+        "measures": f"Bars of both normalised measures against the number of seen states, for the systems {systems}.",
+        "horizons": f"Share of diverged runs and both normalised measures against the horizon, for the systems {systems}.",
+        "curves": f"Both normalised measures along training, for the systems {systems}.",
+    }
+    return Report(figures(result, beside), {"table": measure_sheet(result)}, as_frame(summary(result)), words)
 
 
 def _starts(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     data = distance_data(result)
-    return Report({"distances": (distance_curves(result), data)}, {"table": distance_sheet(result)}, data)
+    words = {"distances": "The largest distance between two controllers against iterations, falling."}
+    return Report({"distances": (distance_curves(result), data)}, {"table": distance_sheet(result)}, data, words)
 
 
 def _network(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
@@ -50,7 +59,14 @@ def _network(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     if result.sizes["seed"] > 5:
         drawn["distribution"] = network_figures.distribution_figure(result), data
     sheets = {"table": network.network_sheet(result), "states": network.states_sheet(result)}
-    return Report(drawn, sheets, data, {"trajectories": network_figures.animation(result)})
+    words = {
+        "states": "Initial states; final states under policy gradient; final states under the non-extrapolating controller.",
+        "through-time": "States at six moments, under policy gradient and under the non-extrapolating controller.",
+        "curves": "Costs against iterations, of every seed of the three objectives.",
+        "unseen": "The cost from each unseen state: policy gradient, the non-extrapolating controller, and one that was trained there.",
+        "distribution": "The share of seeds at or below each value of the normalised cost measure.",
+    }
+    return Report(drawn, sheets, data, words, {"trajectories": lambda: network_figures.animation(result)})
 
 
 def _selection(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
@@ -66,7 +82,12 @@ def _selection(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
         "tails": selection.tail_sheet(result),
         "correlations": selection.correlation_sheet(result, found),
     }
-    return Report(drawn, sheets, data)
+    words = {
+        "methods": "The outcome of each method of choosing, a dot for each system or start, beside random sets and the best set.",
+        "correlations": "How well each number that is known before or early in training ranks the sets by their outcome.",
+        "training": "Cost, alignment of gradients and coverage along training.",
+    }
+    return Report(drawn, sheets, data, words)
 
 
 KINDS = {"lqr": _lqr, "starts": _starts, "network": _network, "selection": _selection}

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from offspan.report.summary import DIVERGED, quartiles
+from offspan.report.results import DIVERGED, quartiles
 from offspan.report.tables import Sheet, number
 
 OBJECTIVES = {"policy_gradient": "policy gradient", "non_extrapolating": "non-extrapolating", "minimal_cost": "trained on unseen"}

@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import StrMethodFormatter
 
 from offspan.report.network import OBJECTIVES, measure_text, paper_number
+from offspan.report.results import DIVERGED, quartiles
 from offspan.report.scenes import MARKERS, SEEN, UNSEEN, scene
-from offspan.report.summary import DIVERGED, quartiles
 
 LOOKS = {"policy_gradient": ("#0072B2", "-"), "non_extrapolating": ("#D55E00", "--"), "minimal_cost": ("#009E73", ":")}
 GROUPS = {"seen": SEEN, "unseen": UNSEEN}

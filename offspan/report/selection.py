@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from offspan.report.results import DIVERGED
 from offspan.report.tables import Sheet, number
 from offspan.statistics import Estimate, bootstrap, cvar, rank_correlation, ratio
 
@@ -214,7 +215,7 @@ def correlation_data(found: list[Correlation]) -> pd.DataFrame:
 
 
 def _note(result: xr.Dataset) -> str:
-    diverged = int((result.status == 2).sum())
+    diverged = int((result.status == DIVERGED).sum())
     seeds, training = result.sizes["seed"], result.attrs["iterations"] * result.sizes["seen"]
     parts = [f"Medians over {seeds} {'systems' if is_lqr(result) else 'starts'}, and over sets for random; {_random(result)}."]
     parts.append(f"random = 1: the ratio of medians of {measure_name(result)}, with its bootstrap interval.")

@@ -6,7 +6,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from offspan.report.summary import DIVERGED
+from offspan.report.results import DIVERGED
 from offspan.report.tables import Sheet
 
 PAPER = {"largest_distance": 2.7e-5, "relative_distance": 2e-5}  # [R24, app:determined_R_neq_zero], for the shift with R = I

@@ -1,17 +1,14 @@
-"""Tables: functions of a result; for the terminal, in markdown and in LaTeX."""
+"""Tables, before they are printed and after: for the terminal, in markdown, in LaTeX and in HTML."""
 
 import math
+from html import escape
 from typing import NamedTuple
 
-import xarray as xr
 from rich import box
 from rich.table import Table
 
-from offspan.report.summary import Quartiles, Row, summary
-
 LATEX = {"−": "$-$", "<": "$<$", "∞": r"$\infty$", "–": "--", "_": r"\_", "*": "$^*$", "‖": r"$\|$"}
 LATEX |= {"η": r"$\eta$", "θ": r"$\theta$", "φ": r"$\phi$", "ψ": r"$\psi$"}
-EXPECTED = {"identity": "= 1", "shift": "< 1", "gaussian": "< 1"}
 
 
 class Sheet(NamedTuple):
@@ -50,58 +47,17 @@ def latex_table(sheet: Sheet) -> str:
     return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", note, ""])
 
 
-def measure_sheet(result: xr.Dataset) -> Sheet:
-    """Both normalised measures of a sweep of linear controllers."""
-    rows = summary(result)
-    columns = _columns(rows)
-    title = f"{result.attrs['name']}: measures normalised by K_no-ext, median (quartiles) over {result.sizes['seed']} seeds"
-    return Sheet(title, [heading for heading, _ in columns], [[cell(row) for _, cell in columns] for row in rows], note(rows))
-
-
-def note(rows: list[Row]) -> str:
-    """What a reader of the table must know."""
-    parts = ["1 = no extrapolation, 0 = perfect."]
-    if any(row.system in EXPECTED for row in rows):
-        parts.append(
-            "Theory: = 1 by prop:no_exploration_no_extrapolation; < 1 is proven for other learning rates, by prop:shift for one seen "
-            "state and by thm:typical_system for the first step in the mean."
-        )
-    if any(math.isnan(row.normalized_cost.median) for row in rows):
-        parts.append("–: not defined, as nothing is unseen, R is not 0 or B is not invertible.")
-    return " ".join(parts)
-
-
-def _columns(rows: list[Row]):
-    """(heading, cell of a row). What is the same in all rows has no column; a sweep over more than the seen states shows medians alone."""
-    swept = [
-        (heading, lambda row, name=name: f"{getattr(row, name):g}")
-        for heading, name in (("D", "dim"), ("H", "horizon"), ("η", "learning_rate"))
-        if len({getattr(row, name) for row in rows}) > 1
+def html_table(sheet: Sheet, style: str = "numbers") -> str:
+    """With the first cell of a row as its heading; in a box of its own, which scrolls where the table is wider than the page."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in sheet.headings)
+    rows = [
+        f'<tr><th scope="row">{escape(first)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        for first, *cells in sheet.rows
     ]
-    seen = [("seen", lambda row: str(row.seen))] if len({row.seen for row in rows}) > 1 or not swept else []
-    value = (lambda values: number(values.median, ".3f")) if swept else _with_quartiles
-    diverged = [("diverged", lambda row: f"{row.diverged}/{row.runs}")] if any(row.diverged for row in rows) else []
-    expected = [("theory", _expected)] if any(row.system in EXPECTED for row in rows) else []
-    return [
-        ("system", lambda row: row.system),
-        *swept,
-        *seen,
-        ("optimality", lambda row: value(row.normalized_optimality)),
-        ("cost", lambda row: value(row.normalized_cost)),
-        *expected,
-        ("J(S) − J*", lambda row: number(row.excess_training_cost.median, ".1e")),
-        *diverged,
-    ]
-
-
-def _expected(row: Row) -> str:
-    return "" if math.isnan(row.normalized_cost.median) else EXPECTED.get(row.system, "")
-
-
-def _with_quartiles(values: Quartiles) -> str:
-    low, median, high = values
-    whole = number(median, ".3f")
-    return whole if low == high or math.isnan(median) else f"{whole} ({number(low, '.2f')}–{number(high, '.2f')})"
+    title = escape(sheet.title)
+    table = f'<table class="{style}"><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    note = f'<p class="note">{escape(sheet.note)}</p>' if sheet.note else ""
+    return f'<div class="wide" role="region" aria-label="{title}" tabindex="0">{table}</div>{note}'
 
 
 def number(value: float, form: str) -> str:

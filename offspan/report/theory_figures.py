@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from offspan.report.figures import SCALE
+from offspan.report.lqr_figures import SCALE
 from offspan.theory.illustrations import Columns, Dynamics
 
 SEEN, UNSEEN, OTHER = "#0072B2", "#D55E00", "#009E73"  # of Okabe and Ito's colours

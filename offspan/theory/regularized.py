@@ -11,6 +11,7 @@ from offspan.exploration import krylov_rank
 from offspan.problems.lqr import LQR, identity, shift
 from offspan.rollout import cost, lqr_gradient
 from offspan.states import basis, sphere
+from offspan.statistics import largest_distance
 from offspan.theory.claims import Claim, Settings, at_most, equal, random_lqr
 from offspan.theory.riccati import (
     GOLDEN_RATIO,
@@ -124,12 +125,6 @@ def _from_random_starts(count: int, stretches: tuple[int, ...]) -> Iterator[np.n
 
 def _system_of_the_starts() -> LQR:
     return shift(5, horizon=5)
-
-
-def largest_distance(K: np.ndarray) -> float:
-    """max_{i,j} ‖K_i − K_j‖ (Frobenius)."""
-    flat = K.reshape(len(K), -1)
-    return max(float(np.linalg.norm(flat - one, axis=1).max()) for one in flat)
 
 
 def infinite_horizon(settings: Settings) -> Iterator[Claim]:

@@ -1,20 +1,21 @@
 """The spec of a comparison of methods that choose initial states."""
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pydantic
 
 from offspan.checks import nearest
-from offspan.experiments.network_spec import PROBLEMS, Objective, check_settings
-from offspan.experiments.spec import FAMILIES, Matrix, Positive, Rate, Spec, distinct
+from offspan.experiments.specs.base import Matrix, Positive, Rate, Spec, distinct, filled
+from offspan.experiments.specs.lqr import FAMILIES
+from offspan.experiments.specs.network import PROBLEMS, Networks, Objective, check_settings
 from offspan.problems import Problem
 from offspan.selection.methods import METHODS
 from offspan.selection.select import check_pool
 
 
-class SelectionSpec(Spec):
+class SelectionSpec(Networks):
     """Methods of choosing initial states, compared: `choose` of the candidates by each method, against random sets, all trained to the end.
 
     For a family of LQRs a seed is a system, trained from K = 0; elsewhere it is a network to begin with. Candidates are e_1..e_dim for an
@@ -23,7 +24,6 @@ class SelectionSpec(Spec):
 
     kind: Literal["selection"]
     problem: Literal["identity", "shift", "gaussian", "gaussian-abq", "pendulum", "quadcopter"]
-    settings: dict[str, Any] = pydantic.Field({})
     dim: Positive | None = None
     horizon: Positive | None = None
     candidates: Matrix | None = None
@@ -35,11 +35,6 @@ class SelectionSpec(Spec):
     pilot_sets: Positive = 32
     pilot_iterations: Positive  # of the longest pilot run
     looks: Positive = 20
-    width: Positive = 50
-    depth: Positive = 4
-    look_every: Positive = 100
-    patience: Positive = 50
-    gain: Rate = 1e-5
 
     @pydantic.field_validator("methods", "seeds")
     @classmethod
@@ -57,8 +52,6 @@ class SelectionSpec(Spec):
                 raise ValueError(f"`{self.problem}` needs `dim` and `horizon`, and has no [settings]")
         elif self.dim is not None or self.horizon is not None or self.candidates is None:
             raise ValueError(f"a {self.problem} needs `candidates`, and has [settings] in place of `dim` and `horizon`")
-        if 1000 % self.look_every:
-            raise ValueError(f"`look_every` is {self.look_every}, but must divide 1000")
         for key in ("iterations", "quick_iterations"):
             if (getattr(self, key) or 0) % self.looks:
                 raise ValueError(f"`{key}` is {getattr(self, key)}, but must be a multiple of `looks`, {self.looks}")
@@ -81,8 +74,7 @@ class SelectionSpec(Spec):
     def pool(self) -> np.ndarray:
         """The candidates (c, n)."""
         n = self.make_problem(self.seeds[0]).state_dim
-        given = np.eye(n, dtype=self.precision) if self.candidates is None else np.asarray(self.candidates, self.precision)
-        return np.pad(given, ((0, 0), (0, n - given.shape[1])))
+        return filled(np.eye(n).tolist() if self.candidates is None else self.candidates, n, self.precision)
 
     def is_lqr(self) -> bool:
         return self.problem in FAMILIES

@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from offspan.report.summary import DIVERGED, MEASURES, Row, quartiles, summary
+from offspan.report.lqr import MEASURES, Row, summary
+from offspan.report.results import DIVERGED, quartiles
 
 # Okabe and Ito's colours, told apart by colour-blind readers; hatches, markers and dashes carry the difference into black and white.
 COLOURS = {"identity": "#0072B2", "shift": "#E69F00", "gaussian": "#009E73", "gaussian-abq": "#CC79A7"}

@@ -9,12 +9,12 @@ import numpy as np
 import xarray as xr
 
 from offspan.baselines import minimal_cost
-from offspan.experiments.spec import LQRSpec, Spec
+from offspan.experiments.kinds.results import STATUS_MEANING, attributes, status_numbers
+from offspan.experiments.specs.lqr import LQRSpec
 from offspan.problems import LQR
 from offspan.states import basis
-from offspan.training import LQRBatch, Status, train_lqr_batch
+from offspan.training import LQRBatch, train_lqr_batch
 
-STATUS = [Status.finished, Status.converged, Status.diverged]  # the integers 0, 1, 2 of the stored variable `status`
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
 
 
@@ -130,25 +130,6 @@ def to_dataset(spec: LQRSpec, batches: list[LQRBatch]) -> xr.Dataset:
         "iteration": batches[0].recorded,
     }
     return xr.Dataset(data, coords=coords, attrs=attributes(spec))
-
-
-def attributes(spec: Spec) -> dict[str, Any]:
-    """What a result says of itself."""
-    return {
-        "kind": spec.kind,
-        "name": spec.name,
-        "title": spec.title,
-        "iterations": spec.iterations,
-        "quick": int(spec.quick),
-        "precision": spec.precision,
-    }
-
-
-STATUS_MEANING = {"flag_values": np.arange(len(STATUS), dtype=np.int8), "flag_meanings": " ".join(STATUS)}
-
-
-def status_numbers(status: np.ndarray) -> np.ndarray:
-    return np.array([STATUS.index(Status(one)) for one in status], np.int8)
 
 
 def _least(problem: LQR, x0s: np.ndarray) -> float:

@@ -10,9 +10,10 @@ import numpy as np
 import pydantic
 
 from offspan.checks import nearest
-from offspan.experiments.network_spec import Adversarial, NetworkSpec, Objective
-from offspan.experiments.selection_spec import SelectionSpec
-from offspan.experiments.spec import LQRSpec, Matrices, Spec, StartsSpec
+from offspan.experiments.specs.base import Spec
+from offspan.experiments.specs.lqr import LQRSpec, Matrices, StartsSpec
+from offspan.experiments.specs.network import Adversarial, NetworkSpec, Objective
+from offspan.experiments.specs.selection import SelectionSpec
 
 KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network": NetworkSpec, "selection": SelectionSpec}
 
@@ -35,6 +36,13 @@ def presets_for(name: str) -> list[str]:
         return [name]
     group = [preset for preset in preset_names() if preset.startswith(f"{name}-")]
     return group or [load_preset(name).name]  # which says what there is
+
+
+def preset_of(spec: Spec) -> str | None:
+    """The preset whose settings these are, whatever the name, the seeds and the iterations."""
+    free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations", "compare_with"}
+    ours = spec.model_dump(exclude=free)
+    return next((name for name in preset_names() if load_preset(name).model_dump(exclude=free) == ours), None)
 
 
 def load_spec(path: Path) -> Spec:

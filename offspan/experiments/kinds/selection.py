@@ -11,9 +11,9 @@ import numpy as np
 import xarray as xr
 
 from offspan.baselines import minimal_cost
-from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
-from offspan.experiments.selection_spec import SelectionSpec
-from offspan.experiments.selection_training import Instance, Trained, instances, stopping, train_sets
+from offspan.experiments.kinds.results import STATUS_MEANING, attributes, status_numbers
+from offspan.experiments.kinds.selection_training import Instance, Trained, instances, stopping, train_sets
+from offspan.experiments.specs.selection import SelectionSpec
 from offspan.problems.lqr import LQR
 from offspan.selection import select
 from offspan.selection.criteria import CRITERIA, Setting

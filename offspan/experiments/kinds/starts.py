@@ -7,12 +7,11 @@ import jax
 import numpy as np
 import xarray as xr
 
-from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
-from offspan.experiments.spec import StartsSpec
+from offspan.experiments.kinds.results import STATUS_MEANING, attributes, status_numbers, stretch
+from offspan.experiments.specs.lqr import StartsSpec
 from offspan.states import basis
-from offspan.theory.regularized import largest_distance
-from offspan.training import Status, train_lqr_batch
-from offspan.training.loop import CHUNK
+from offspan.statistics import largest_distance
+from offspan.training import Status
 
 
 class State(NamedTuple):
@@ -38,22 +37,19 @@ def train(spec: StartsSpec, part: int, earlier: list[State], resume: State | Non
     state = resume or _beginning(spec)
     place = int(np.searchsorted(state.recorded, state.done))
     while state.done < spec.iterations:
-        stretch = int(state.recorded[place + 1] - state.done)
-        K, status, iterations = state.K.copy(), state.status.copy(), state.iterations.copy()
-        K[place + 1] = K[place]
-        alive = np.flatnonzero(status == Status.finished)
-        if len(alive):
-            batch = train_lqr_batch(
-                [problem] * len(alive),
-                [S] * len(alive),
-                learning_rate=spec.learning_rate,
-                iterations=stretch,
-                K0=K[place, alive],
-                record_every=min(stretch, CHUNK),
-            )
-            K[place + 1, alive], status[alive], iterations[alive] = batch.K, batch.status, state.done + batch.iterations
+        upto, K = int(state.recorded[place + 1]), state.K.copy()
+        K[place + 1], status, iterations = stretch(
+            [problem] * K.shape[1],
+            [S] * K.shape[1],
+            K[place],
+            state.status,
+            state.iterations,
+            rate=spec.learning_rate,
+            done=state.done,
+            upto=upto,
+        )
         place += 1
-        state = State(K, status, iterations, state.recorded, state.done + stretch)
+        state = State(K, status, iterations, state.recorded, upto)
         on_chunk(state)
     return state
 

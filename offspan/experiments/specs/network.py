@@ -1,16 +1,20 @@
-"""The specs of network controllers for non-linear problems."""
+"""Specs with network controllers for non-linear problems."""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
+import jax
 import optax
 import pydantic
 
 from offspan.checks import nearest
-from offspan.experiments.spec import Matrix, Positive, Rate, Seed, Spec, Strict, distinct
+from offspan.controllers import MLP, Bounded
+from offspan.experiments.specs.base import Matrix, Positive, Rate, Seed, Spec, Strict, distinct
 from offspan.problems import Pendulum, Problem, Quadcopter
+from offspan.training import NoImprovement
+from offspan.training.loop import CHUNK
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {"pendulum": Pendulum, "quadcopter": Quadcopter}
 OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {"gradient-descent": optax.sgd, "adam": optax.adam}
@@ -50,7 +54,37 @@ def check_settings(problem: str, settings: dict[str, Any]) -> int:
         raise ValueError(f"[settings] do not fit a {problem}: {error}") from None
 
 
-class NetworkSpec(Spec):
+class Networks(Spec):
+    """What specs with networks share: their size, and the rule that stops their training  [R24, app:experiments:details:nn:pend]."""
+
+    settings: dict[str, Any] = pydantic.Field({})
+    width: Positive = 50
+    depth: Positive = 4
+    look_every: Positive = 100
+    patience: Positive = 50
+    gain: Rate = 1e-5
+
+    @pydantic.field_validator("look_every")
+    @classmethod
+    def _divides_a_chunk(cls, every: int) -> int:
+        if CHUNK % every:
+            raise ValueError(f"must divide {CHUNK}")
+        return every
+
+    def first_controller(self, problem: Problem, seed: int) -> MLP | Bounded:
+        """Where a seed begins, whatever the objective."""
+        return bounded(MLP.init(jax.random.key(seed), problem.state_dim, problem.control_dim, width=self.width, depth=self.depth), problem)
+
+    def stopping_rule(self) -> NoImprovement:
+        return NoImprovement(every=self.look_every, patience=self.patience, gain=self.gain)
+
+
+def bounded(network: MLP, problem: Problem) -> MLP | Bounded:
+    """Within the bounds of the problem's controls, if it has any."""
+    return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
+
+
+class NetworkSpec(Networks):
     """Network controllers for a non-linear problem: policy gradient on S, a controller that was trained not to extrapolate, and J̃*(U).
 
     States and targets that are shorter than the problem's states are filled up with zeros.
@@ -58,18 +92,12 @@ class NetworkSpec(Spec):
 
     kind: Literal["network"]
     problem: Literal["pendulum", "quadcopter"]
-    settings: dict[str, Any] = pydantic.Field({})
     seen_states: Matrix
     unseen_states: Matrix
     baseline_seeds: list[Seed] = pydantic.Field([0, 1, 2, 3, 4], min_length=1)  # of the two objectives that are compared with
-    width: Positive = 50
-    depth: Positive = 4
     policy_gradient: Objective
     non_extrapolating: Adversarial
     minimal_cost: Objective
-    look_every: Positive = 100
-    patience: Positive = 50
-    gain: Rate = 1e-5
 
     @pydantic.field_validator("seeds", "baseline_seeds")
     @classmethod
@@ -85,8 +113,6 @@ class NetworkSpec(Spec):
         targets = self.non_extrapolating.targets
         if len(targets[0]) > n or len(targets) not in (1, len(self.unseen_states)):
             raise ValueError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
-        if 1000 % self.look_every:
-            raise ValueError(f"`look_every` is {self.look_every}, but must divide 1000")
         return self
 
     def make_problem(self) -> Problem:

@@ -10,13 +10,13 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from offspan.controllers import Linear
-from offspan.experiments.network import first_controller
-from offspan.experiments.selection_spec import SelectionSpec
+from offspan.experiments.kinds.results import stretch
+from offspan.experiments.specs.selection import SelectionSpec
 from offspan.exploration import cosine, visited_count
 from offspan.problems import Problem
 from offspan.rollout import Controller, cost, rollout
 from offspan.selection.pilots import stacked
-from offspan.training import BatchState, NoImprovement, Status, StoppingRule, train_batch, train_lqr_batch
+from offspan.training import BatchState, Status, StoppingRule, train_batch
 from offspan.training.loop import CHUNK
 
 
@@ -42,14 +42,14 @@ class Instance(NamedTuple):
 def instances(spec: SelectionSpec) -> list[Instance]:
     if not spec.is_lqr():
         problem = spec.make_problem(0)
-        return [Instance(problem, first_controller(spec, problem, seed)) for seed in spec.seeds]
+        return [Instance(problem, spec.first_controller(problem, seed)) for seed in spec.seeds]
     problems = [jax.tree.map(lambda M: M.astype(spec.precision), spec.make_problem(seed)) for seed in spec.seeds]
     return [Instance(problem, Linear(jnp.zeros((problem.control_dim, problem.state_dim), spec.precision))) for problem in problems]
 
 
 def stopping(spec: SelectionSpec) -> StoppingRule | None:
     """As in the paper: linear controllers are trained to the end, of a network the best look is kept."""
-    return None if spec.is_lqr() else NoImprovement(every=spec.look_every, patience=spec.patience, gain=spec.gain)
+    return None if spec.is_lqr() else spec.stopping_rule()
 
 
 class Runs(NamedTuple):
@@ -68,11 +68,11 @@ def train_sets(spec: SelectionSpec, sets: np.ndarray, resume: Trained | None, on
     runs = Runs(every, np.tile(pool[sets], (len(every), 1, 1)), pool)
     advance = (_linear_training if spec.is_lqr() else _network_training)(spec, runs)
     state = resume or _beginning(spec, runs)
-    stretch = spec.iterations // spec.looks
     while state.done < spec.iterations:
-        controllers, status, iterations, carried = advance(state, state.done + stretch)
+        upto = state.done + spec.iterations // spec.looks
+        controllers, status, iterations, carried = advance(state, upto)
         cost, alignment, gap = (record.copy() for record in (state.cost, state.alignment, state.coverage))
-        state = Trained(cost, alignment, gap, status, iterations, state.done + stretch, carried)
+        state = Trained(cost, alignment, gap, status, iterations, upto, carried)
         _look(spec, runs, controllers, state)
         on_chunk(state)
     return state
@@ -90,19 +90,18 @@ def _linear_training(spec: SelectionSpec, runs: Runs):
     problems = [runs.instance(r).problem for r in range(len(runs.seen))]
 
     def advance(state: Trained, upto: int):
-        K = state.carried[0].copy() if state.carried else np.zeros((len(problems), problems[0].control_dim, problems[0].state_dim))
-        status, iterations = state.status.copy(), state.iterations.copy()
-        alive = np.flatnonzero(status == Status.finished)
-        if len(alive):
-            batch = train_lqr_batch(
-                [problems[r] for r in alive],  # pyright: ignore[reportArgumentType]
-                list(runs.seen[alive]),
-                learning_rate=spec.policy_gradient.learning_rate,
-                iterations=upto - state.done,
-                K0=K[alive],
-                record_every=min(CHUNK, upto - state.done),
-            )
-            K[alive], status[alive], iterations[alive] = batch.K, batch.status, state.done + batch.iterations
+        K = state.carried[0] if state.carried else np.zeros((len(problems), problems[0].control_dim, problems[0].state_dim))
+        rate = spec.policy_gradient.learning_rate
+        K, status, iterations = stretch(
+            problems,  # pyright: ignore[reportArgumentType]
+            list(runs.seen),
+            K,
+            state.status,
+            state.iterations,
+            rate=rate,
+            done=state.done,
+            upto=upto,
+        )
         return [Linear(jnp.asarray(one)) for one in K], status, iterations, [K]
 
     return advance

@@ -10,12 +10,13 @@ import xarray as xr
 
 from offspan.baselines import adversarial_objective
 from offspan.controllers import MLP, Bounded
-from offspan.experiments.lqr import STATUS_MEANING, attributes, status_numbers
-from offspan.experiments.network_spec import NetworkSpec
-from offspan.experiments.reading import load_preset, preset_names
+from offspan.experiments.kinds.results import STATUS_MEANING, attributes, status_numbers
+from offspan.experiments.specs.base import filled
+from offspan.experiments.specs.network import NetworkSpec, bounded
+from offspan.experiments.specs.reading import preset_of
 from offspan.problems import Problem, Quadcopter
 from offspan.rollout import rollout
-from offspan.training import Batch, BatchState, NoImprovement, Status, diagnose, train_batch
+from offspan.training import Batch, BatchState, Status, diagnose, train_batch
 
 OBJECTIVES = ("policy_gradient", "non_extrapolating", "minimal_cost")  # the parts of an experiment, in their order
 
@@ -45,12 +46,12 @@ def _train(spec: NetworkSpec, part: int, resume: BatchState | None, on_chunk: Ca
     objective = OBJECTIVES[part]
     return train_batch(
         problem,
-        [first_controller(spec, problem, seed) for seed in seeds_of(spec, objective)],
+        [spec.first_controller(problem, seed) for seed in seeds_of(spec, objective)],
         unseen if objective == "minimal_cost" else seen,
         optimizer=getattr(spec, objective).transformation(),
         iterations=spec.iterations,
         loss=_loss(spec, objective),
-        stop=NoImprovement(every=spec.look_every, patience=spec.patience, gain=spec.gain),
+        stop=spec.stopping_rule(),
         record_every=spec.look_every,
         resume=resume,
         on_chunk=on_chunk,
@@ -60,19 +61,9 @@ def _train(spec: NetworkSpec, part: int, resume: BatchState | None, on_chunk: Ca
 def make(spec: NetworkSpec) -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
     """The problem, the seen states, the unseen states, and for each of these the target of the adversarial objective."""
     problem = spec.make_problem()
-
-    def filled(rows: list[list[float]]) -> np.ndarray:
-        given = np.asarray(rows, spec.precision)
-        return np.pad(given, ((0, 0), (0, problem.state_dim - given.shape[1])))
-
-    unseen = filled(spec.unseen_states)
-    return problem, filled(spec.seen_states), unseen, np.broadcast_to(filled(spec.non_extrapolating.targets), unseen.shape)
-
-
-def first_controller(spec: Any, problem: Problem, seed: int) -> MLP | Bounded:
-    """Where a seed begins, whatever the objective."""
-    network = MLP.init(jax.random.key(seed), problem.state_dim, problem.control_dim, width=spec.width, depth=spec.depth)
-    return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
+    rows = spec.seen_states, spec.unseen_states, spec.non_extrapolating.targets
+    seen, unseen, targets = (filled(some, problem.state_dim, spec.precision) for some in rows)
+    return problem, seen, unseen, np.broadcast_to(targets, unseen.shape)
 
 
 def _loss(spec: NetworkSpec, objective: str) -> Callable[..., Any] | None:
@@ -188,15 +179,7 @@ def shown_controller(spec: NetworkSpec, result: xr.Dataset) -> MLP | Bounded:
     if any(name not in result for pair in names for name in pair):
         raise ValueError(f"the result of {spec.name} holds no networks; run it again to have them.")
     network = MLP([(jnp.asarray(shown[W].values), jnp.asarray(shown[b].values)) for W, b in names])
-    problem = spec.make_problem()
-    return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
-
-
-def _preset(spec: NetworkSpec) -> str | None:
-    """The preset whose settings these are, whatever the name, the seeds of policy gradient and the iterations."""
-    free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations"}
-    known = {name: load_preset(name).model_dump(exclude=free) for name in preset_names()}
-    return next((name for name, settings in known.items() if settings == spec.model_dump(exclude=free)), None)
+    return bounded(network, spec.make_problem())
 
 
 def _settings(spec: NetworkSpec) -> dict[str, Any]:
@@ -204,5 +187,5 @@ def _settings(spec: NetworkSpec) -> dict[str, Any]:
     objectives = {name: f"{getattr(spec, name).optimizer}, {getattr(spec, name).learning_rate:g}" for name in OBJECTIVES}
     time_step = problem.time_step  # pyright: ignore[reportAttributeAccessIssue]
     rotation = {"rotation": problem.rotation} if isinstance(problem, Quadcopter) else {}
-    preset = {"preset": name} if (name := _preset(spec)) else {}
+    preset = {"preset": name} if (name := preset_of(spec)) else {}
     return {**preset, "problem": spec.problem, "horizon": problem.horizon, "time_step": time_step, **rotation, **objectives}

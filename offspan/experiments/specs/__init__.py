@@ -1,0 +1,1 @@
+"""What is asked: small TOML files, checked at the door."""

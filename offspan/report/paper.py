@@ -1,0 +1,156 @@
+"""Our numbers beside the paper's: what [R24] says of each of its experiments, and whether that came out."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from offspan.report.lqr import MEASURES, Row, summary
+from offspan.report.network import measure_text, paper_number
+from offspan.report.results import DIVERGED, quartiles
+from offspan.report.starts import PAPER as DISTANCES
+from offspan.report.tables import Sheet, number
+
+# The experiments of the paper by preset, in its order, and the figure or section that each is.
+EXPERIMENTS = {
+    "lqr": "fig:lqr_experiments_main",
+    "lqr-long-horizon": "fig:lqr_experiments_h8",
+    "lqr-large": "fig:lqr_experiments_d40",
+    "lqr-random-abq": "fig:lqr_experiments_rnd_B_Q",
+    "lqr-horizon-sweep": "fig:lqr_experiments_h8, caption",
+    "shift-regularized": "app:determined_R_neq_zero",
+    "pendulum": "fig:pend_and_quad_experiments_main",
+    "quadcopter-below": "fig:pend_and_quad_experiments_main",
+    "quadcopter-further": "fig:quad_experiments_add_unseen_initial_states",
+    "quadcopter-distance": "fig:quad_experiments_dist",
+}
+# "the median … was at most this much above the minimum"  [R24, app:experiments:details:lqr]
+TRAINED_WITHIN = {"lqr": 1e-8, "lqr-long-horizon": 2e-5, "lqr-large": 2e-3, "lqr-random-abq": 0.02}
+WORDS = {"identity": "identity system", "shift": "shift system", "gaussian": "random A", "gaussian-abq": "random A, B, Q"}
+
+
+class Finding(NamedTuple):
+    """Something that the paper says, what came out here, and whether that agrees."""
+
+    what: str
+    paper: str
+    ours: str
+    agrees: bool
+
+    @property
+    def verdict(self) -> str:
+        return "agrees" if self.agrees else "differs"
+
+
+def findings(preset: str | None, result: xr.Dataset, beside: xr.Dataset | None = None) -> list[Finding]:
+    """Of a result with the settings of a preset of the paper's; none of a quick look, which has too few iterations to compare."""
+    if preset not in EXPERIMENTS or result.attrs["quick"]:
+        return []
+    return list(FINDINGS[preset](preset, result, beside))
+
+
+def findings_sheet(found: list[Finding]) -> Sheet:
+    rows = [[one.what, one.paper, one.ours, one.verdict] for one in found]
+    return Sheet("Beside the paper", ["what", "the paper", "here", "verdict"], rows, "")
+
+
+def _sweep(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
+    rows = summary(result)
+    for system in dict.fromkeys(row.system for row in rows):
+        medians = _medians(rows, system)
+        if system == "identity":
+            agrees = all(abs(value - 1) < 1e-9 for value in medians)
+            yield Finding(f"{WORDS[system]}: both measures", "1, no extrapolation", _span(medians), agrees)
+        else:
+            yield Finding(f"{WORDS[system]}: both measures", "below 1, extrapolation", _span(medians), max(medians) < 1)
+    within, largest = TRAINED_WITHIN[preset], max(row.excess_training_cost.median for row in rows)
+    yield Finding("largest median of J(S) − J*(S)", f"at most {within:g}", number(largest, ".1e"), largest <= within)
+
+
+def _longer(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
+    yield from _sweep(preset, result, beside)
+    if beside is None:
+        return
+    for system in ("shift", "gaussian"):
+        pairs = list(zip(_medians(summary(result), system), _medians(summary(beside), system), strict=True))
+        fell = sum(longer < shorter for longer, shorter in pairs)
+        said = f"{fell} of {len(pairs)} medians are lower"
+        yield Finding(f"{WORDS[system]}: H = 8 against H = 5", "a longer horizon improves extrapolation", said, fell == len(pairs))
+
+
+def _more_random(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
+    yield from _sweep(preset, result, beside)
+    if beside is not None:
+        pairs = list(zip(_medians(summary(result), "gaussian-abq"), _medians(summary(beside), "gaussian"), strict=True))
+        fell = sum(all_random < only_A for all_random, only_A in pairs)
+        said = f"{fell} of {len(pairs)} medians are lower"
+        yield Finding("random A, B, Q against random A", "significantly better extrapolation", said, fell == len(pairs))
+
+
+def _horizons(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
+    rows = [row for row in summary(result) if row.system == "gaussian" and math.isclose(row.learning_rate, 1e-3)]
+    at = {row.horizon: f"{row.diverged} of {row.runs} at H = {row.horizon}" for row in rows}
+    counts = {row.horizon: row.diverged / row.runs for row in rows}
+    last = max(counts)
+    said = f"{at[8]}, {at[last]} diverge"
+    yield Finding("random A, η = 1e-3", "training fails well past H = 8", said, counts[last] > counts[8])
+
+
+def _distances(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
+    names = {"largest_distance": "largest distance of two controllers", "relative_distance": "… over their median norm"}
+    for variable, what in names.items():
+        ours = float(result[variable][-1])
+        yield Finding(what, f"{DISTANCES[variable]:g}", f"{ours:.1e}", ours <= DISTANCES[variable])
+    diverged = int((result.status == DIVERGED).sum())
+    yield Finding("starts that reach it", "all", f"{result.sizes['start'] - diverged} of {result.sizes['start']}", diverged == 0)
+
+
+def _network(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
+    low, median, _ = quartiles(result.normalized_cost).values
+    said, what = paper_number(result), f"normalised cost measure, median (quartiles) of {result.sizes['seed']} seeds"
+    if said is None:
+        yield Finding(what, "well below 1, extrapolation", measure_text(result), median < 0.5)
+    else:
+        yield Finding(what, f"{said:g}, of five seeds", measure_text(result), low <= said)
+
+
+def _pendulum(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
+    yield from _network(preset, result, beside)
+    final = result.policy_gradient_unseen_trajectory.values[:, -1]
+    largest = float(np.abs(final - result.target.values).max())
+    yield Finding("unseen pendulums of the run shown end near (π, 0)", "within 0.05", f"within {largest:.2g}", largest <= 0.1)
+
+
+def _further(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
+    yield from _network(preset, result, beside)
+    apart = np.linalg.norm(result.unseen_state.values[:, None] - result.seen_state.values[None], axis=2).min(axis=1)
+    costs = np.median(result.policy_gradient_unseen_cost.values, axis=0)
+    far = apart > np.median(apart)
+    near_cost, far_cost = float(costs[~far].mean()), float(costs[far].mean())
+    said = f"median J {near_cost:.2g} of the nearer half, {far_cost:.2g} of the further"
+    yield Finding("unseen states further from the seen ones", "extrapolation decays", said, far_cost > near_cost)
+
+
+FINDINGS: dict[str, Callable[[str, xr.Dataset, xr.Dataset | None], Iterator[Finding]]] = {
+    "lqr": _sweep,
+    "lqr-long-horizon": _longer,
+    "lqr-large": _sweep,
+    "lqr-random-abq": _more_random,
+    "lqr-horizon-sweep": _horizons,
+    "shift-regularized": _distances,
+    "pendulum": _pendulum,
+    "quadcopter-below": _network,
+    "quadcopter-further": _further,
+    "quadcopter-distance": _network,
+}
+
+
+def _medians(rows: list[Row], system: str) -> list[float]:
+    return [getattr(row, measure).median for row in rows if row.system == system for measure in MEASURES]
+
+
+def _span(values: list[float]) -> str:
+    low, high = number(min(values), ".3g"), number(max(values), ".3g")
+    return f"medians {low}" if low == high else f"medians {low} to {high}"
