@@ -21,14 +21,24 @@ from offspan.states import seen_projector
 
 
 def minimal_cost(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
-    """J*(X) = 1/|X| Σ_{x_0∈X} ‖x_0‖²_Q: the first state is given, all later ones can be zero  [R24, lem:cost_min_underdetermined]."""
+    """J*(X) = 1/|X| Σ_{x_0∈X} ‖x_0‖²_Q: the first state is given, all later ones can be zero  [R24, lem:cost_min_underdetermined].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> float(offspan.minimal_cost(offspan.shift(2, horizon=9), jnp.array([[3.0, 4.0], [0.0, 1.0]])))  # (25 + 1)/2
+    13.0
+    """
     defined = underdetermined("minimal_cost", problem)
     x0s = as_states("minimal_cost", "x0s", x0s, problem.state_dim)
     return jnp.where(defined, jnp.mean(jnp.sum((x0s @ problem.Q) * x0s, axis=1)), jnp.nan)
 
 
 def extrapolating_controller(problem: LQR) -> Float[Array, "m n"]:
-    """K_ext = −B⁻¹A: every state goes to zero in one step  [R24, eq:unseen_controls_opt]."""
+    """K_ext = −B⁻¹A: every state goes to zero in one step  [R24, eq:unseen_controls_opt].
+
+    >>> import offspan
+    >>> offspan.extrapolating_controller(offspan.LQR([[3.0, 1.0], [1.0, 3.0]], [[2.0, 0.0], [0.0, 1.0]], horizon=2)).tolist()
+    [[-1.5, -0.5], [-1.0, -3.0]]
+    """
     defined = underdetermined("extrapolating_controller", problem)
     return jnp.where(defined, -jnp.linalg.solve(problem.B, problem.A), jnp.nan)
 
@@ -37,6 +47,10 @@ def nonextrapolating_controller(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> F
     """K_no-ext = −B⁻¹A P_S: seen states go to zero in one step, unseen directions get no control  [R24, eq:unseen_controls_zero].
 
     For Q ≻ 0 it has the least norm of all minimisers of J(·; S)  [R24, lem:min_norm].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> offspan.nonextrapolating_controller(offspan.identity(2, horizon=2), jnp.array([[1.0, 1.0]])).round(9).tolist()
+    [[-0.5, -0.5], [-0.5, -0.5]]
     """
     defined = underdetermined("nonextrapolating_controller", problem)
     x0s = as_states("nonextrapolating_controller", "x0s", x0s, problem.state_dim)
@@ -50,7 +64,11 @@ def adversarial_objective(
 
     [R24, app:experiments:details:nn:pend]. For problems with a field `target`, such as Pendulum and Quadcopter.
 
-    >>> loss = adversarial_objective([[0.0, 0.0]], [[0.0, 0.0]])  # leave a hanging pendulum where it is
+    >>> import jax.numpy as jnp, offspan
+    >>> loss = offspan.adversarial_objective([[0.0, 0.0]], [[0.0, 0.0]])  # leave a hanging pendulum where it is
+    >>> value, J = loss(offspan.Pendulum(horizon=1), lambda x: jnp.array([40.0]), jnp.array([[jnp.pi, 0.0]]))
+    >>> round(float(value), 9), round(float(J), 9)  # that torque adds Δ·40 = 2 to the velocity of either: 4 + 0.1·4
+    (4.4, 4.0)
     """
     unseen = as_states("adversarial_objective", "unseen", unseen, None)
     meaning = f"shape {unseen.shape}, a target for each unseen state"

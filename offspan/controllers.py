@@ -20,7 +20,12 @@ from offspan.files import write_whole
 
 
 class Linear(eqx.Module):
-    """u = K x  [R24, sec:prelim:policy_grad_lqr]."""
+    """u = K x  [R24, sec:prelim:policy_grad_lqr].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> offspan.Linear([[1.0, 2.0]])(jnp.array([3.0, 4.0])).tolist()
+    [11.0]
+    """
 
     K: Float[Array, "m n"]
 
@@ -37,7 +42,15 @@ class Linear(eqx.Module):
 
 
 class MLP(eqx.Module):
-    """u = W_L σ(… σ(W_1 x + b_1) …) + b_L with σ = ReLU; `layers` = [(W, b), …], W of shape (out, in)."""
+    """u = W_L σ(… σ(W_1 x + b_1) …) + b_L with σ = ReLU; `layers` = [(W, b), …], W of shape (out, in).
+
+    The paper's controllers have 4 layers, 50 wide (`MLP.init`)  [R24, app:experiments:details:nn:pend].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> absolute = offspan.MLP([([[1.0], [-1.0]], [0.0, 0.0]), ([[1.0, 1.0]], [0.0])])  # σ(x) + σ(−x)
+    >>> absolute(jnp.array([-3.0])).tolist()
+    [3.0]
+    """
 
     layers: tuple[tuple[Float[Array, "out in"], Float[Array, "out"]], ...]
 
@@ -87,7 +100,12 @@ class MLP(eqx.Module):
 class Bounded(eqx.Module):
     """u = (1 − τ) low + τ high with τ = (tanh(net(x)) + 1)/2: controls that stay in [low, high], up to rounding.
 
-    The bounds, a number or one for each control, are constants: no optimiser moves them.
+    The bounds, a number or one for each control, are constants: no optimiser moves them. With low = 0 and high the motors' largest speed it
+    is u = (tanh(z) + 1) high/2, z = net(x), as in the paper  [R24, app:experiments:details:nn:quad].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> offspan.Bounded(offspan.Linear([[0.0], [100.0]]), 0.0, 8.0)(jnp.array([1.0])).tolist()  # halfway, and at the end
+    [4.0, 8.0]
     """
 
     net: Linear | MLP
@@ -111,7 +129,17 @@ FORMAT = "offspan-controller-1"
 
 
 def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike) -> None:
-    """Writes an .npz file of plain arrays and one JSON header; nothing in it can run code. The file appears whole or not at all."""
+    """Writes an .npz file of plain arrays and one JSON header; nothing in it can run code. The file appears whole or not at all.
+
+    load(save(π)) = π, to the bit in the same precision  [beyond R24].
+
+    >>> import tempfile, numpy as np, offspan
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     offspan.save_controller(offspan.Linear([[0.1]]), f"{folder}/pi.npz")
+    ...     with np.load(f"{folder}/pi.npz") as file:
+    ...         file["K"].tolist(), str(file["header"])
+    ([[0.1]], '{"format": "offspan-controller-1"}')
+    """
     header: dict[str, Any] = {"format": FORMAT}
     net = controller
     if isinstance(controller, Bounded):
@@ -134,7 +162,14 @@ def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike)
 
 
 def load_controller(path: str | os.PathLike) -> Linear | MLP | Bounded:
-    """Reads what `save_controller` wrote, without unpickling; in jax's current precision."""
+    """load(save(π)) = π: reads what `save_controller` wrote, without unpickling; in jax's current precision  [beyond R24].
+
+    >>> import tempfile, jax.numpy as jnp, offspan
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     offspan.save_controller(offspan.Bounded(offspan.Linear([[0.0]]), -1.0, 2.0), f"{folder}/pi.npz")
+    ...     offspan.load_controller(f"{folder}/pi.npz")(jnp.array([7.0])).tolist()
+    [0.5]
+    """
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             stored = {name: arrays[name] for name in arrays.files}

@@ -19,10 +19,14 @@ from offspan.rollout import Controller, as_gain, cost, rollout
 
 
 def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"]) -> Float[Array, "s v n"]:
-    """The states that ∇J(π; S) hears of: x_0..x_{H−1} from each seen state  [R24, eq:pgstates].
+    """{x_h : x_0 ∈ S, h = 0..H−1}, the states that ∇J(π; S) hears of: `visited[s, h]` is x_h from the seen state s  [R24, eq:pgstates].
 
     When controls cost something (an LQR with R ≠ 0, or any other problem) the last control counts, too, and with it x_H; so it does under
     jit with the problem as an argument, where R has no value to look at.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> offspan.visited_states(offspan.shift(3, horizon=2), offspan.Linear(jnp.zeros((3, 3))), offspan.basis(3, 1)).tolist()
+    [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
     """
     x0s = as_states("visited_states", "x0s", x0s, problem.state_dim)
     return jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s)[:, : visited_count(problem)]
@@ -41,7 +45,7 @@ def gramian(problem: LQR, x0s: Any, K: Any = None) -> Float[Array, "n n"]:
     [R24, prop:no_exploration_no_extrapolation].
 
     >>> import offspan
-    >>> gramian(offspan.shift(3, horizon=2), offspan.basis(3, 1)).tolist()
+    >>> offspan.gramian(offspan.shift(3, horizon=2), offspan.basis(3, 1)).tolist()
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
     """
     m, n = as_lqr("gramian", problem).control_dim, problem.state_dim
@@ -50,9 +54,14 @@ def gramian(problem: LQR, x0s: Any, K: Any = None) -> Float[Array, "n n"]:
 
 
 def overlap(problem: LQR, x0s: Any, unseen: Any, K: Any = None) -> Float[Array, "u"]:
-    """uᵀGu / tr G for each unseen direction u, at length 1: the share of the visited states' squared length that lies along u.
+    """uᵀGu / tr G for each unseen direction u, ‖u‖ = 1: the share of the visited states' squared length that lies along u.
 
-    Zero for a direction that is never visited; over an orthonormal basis of the space the shares sum to one.
+    Zero for a direction that is never visited; over an orthonormal basis of the space the shares sum to one. A number for the overlap that
+    the paper speaks of  [beyond R24; the word is in fig:intuition].
+
+    >>> import offspan
+    >>> offspan.overlap(offspan.shift(3, horizon=2), offspan.basis(3, 1), offspan.basis(3)).tolist()  # e_1 and e_2 are visited
+    [0.5, 0.5, 0.0]
     """
     U = as_states("overlap", "unseen", unseen, as_lqr("overlap", problem).state_dim)
     lengths = jnp.linalg.norm(U, axis=1, keepdims=True)
@@ -63,7 +72,14 @@ def overlap(problem: LQR, x0s: Any, unseen: Any, K: Any = None) -> Float[Array, 
 
 
 def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, scale: Any = 1.0) -> Float[Array, "n n"]:
-    """The covariance, about their mean, of all states visited from S, in the coordinates x / scale; for any problem and controller."""
+    """The covariance, about their mean, of all states visited from S, in the coordinates x / scale; for any problem and controller.
+
+    mean_z (z − z̄)(z − z̄)ᵀ over z = x / scale, with z̄ = mean_z z  [beyond R24].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> offspan.visited_covariance(offspan.shift(2, horizon=2), offspan.Linear(jnp.zeros((2, 2))), offspan.basis(2, 1)).tolist()
+    [[0.25, -0.25], [-0.25, 0.25]]
+    """
     n = problem.state_dim
     Z = visited_states(problem, controller, x0s).reshape(-1, n) / as_scale("visited_covariance", scale, n)[None]
     Z = Z - Z.mean(axis=0, keepdims=True)
@@ -71,7 +87,13 @@ def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, sc
 
 
 def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any, *, scale: Any = 1.0) -> Float[Array, "c"]:
-    """For each candidate, its distance to the nearest state visited from S, in the coordinates x / scale; 0 where training comes by."""
+    """d(x) = min_v ‖(x − v) / scale‖ over the states v visited from S, for each candidate x; 0 where training comes by  [beyond R24].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> problem, zero = offspan.shift(2, horizon=2), offspan.Linear(jnp.zeros((2, 2)))
+    >>> offspan.coverage(problem, zero, offspan.basis(2, 1), [[0.0, 1.0], [4.0, 4.0]]).tolist()  # e_1 goes to e_2; (4, 4) − e_1 = (3, 4)
+    [0.0, 5.0]
+    """
     n = problem.state_dim
     factor = as_scale("coverage", scale, n)[None]
     visited = visited_states(problem, controller, x0s).reshape(-1, n) / factor
@@ -90,9 +112,16 @@ def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float
 
 
 def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unseen: Any) -> Float[Array, "u"]:
-    """cos(∇J(π; S), ∇J(π; x)) for each unseen x: does a step of training on S also lower the cost from x?
+    """cos(∇J(π; S), ∇J(π; x)) for each unseen x: does a step of training on S also lower the cost from x? 0 where either gradient is.
 
-    The inner product whose mean is computed in the proof of thm:typical_system, defined for networks as well; 0 where either gradient is.
+    J(π_{w−ηg}; x) = J(π_w; x) − η ⟨g, ∇J(π_w; x)⟩ + O(η²) for g = ∇J(π_w; S), so its sign is that of what the step gains. The proof of
+    thm:typical_system has this product with E_opt in place of J(·; x)  [R24, lem:clm_cost_grad_inner_prod]; here it is defined for
+    networks as well.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> problem, zero, e = offspan.shift(4, horizon=2), offspan.Linear(jnp.zeros((4, 4))), offspan.basis(4)
+    >>> [round(c, 9) for c in offspan.gradient_alignment(problem, zero, e[:1], e[1:3]).tolist()]  # e_1 goes to e_2, not to e_3
+    [0.4, 0.0]
     """
     seen = state_gradients(problem, controller, x0s).mean(axis=0)
     return jax.vmap(cosine, (None, 0))(seen, state_gradients(problem, controller, unseen))

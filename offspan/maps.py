@@ -15,7 +15,15 @@ from offspan.rollout import Controller, rollout
 
 
 class ExtrapolationMap(NamedTuple):
-    """`values[i]`, or `values[i, j]`, at `axes[0][i]` and `axes[1][j]` of the coordinates; ∞ where the cost overflows."""
+    """`values[i]`, or `values[i, j]`, = J(π; x) at `axes[0][i]` and `axes[1][j]` of the coordinates; ∞ where the cost overflows.
+
+    With `of_success`, 1 where x ends as asked, else 0  [beyond R24].
+
+    >>> import offspan
+    >>> found = offspan.extrapolation_map(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), {0: [1.0, 4.0]})
+    >>> found.axes[0].tolist(), found.values.tolist()  # (1 + 1/4 + 1/16) x²
+    ([1.0, 4.0], [1.3125, 21.0])
+    """
 
     coordinates: tuple[int, ...]
     axes: tuple[np.ndarray, ...]
@@ -26,13 +34,13 @@ class ExtrapolationMap(NamedTuple):
 def extrapolation_map(
     problem: Problem, controller: Controller, axes: Mapping[int, Any], *, at: Any = None, success: Callable[..., Any] | None = None
 ) -> ExtrapolationMap:
-    """J(π; x) for all x with the coordinates d in `axes` at the values axes[d], and the others as in `at` (zero by default).
+    """J(π; x) for all x with x_d ∈ axes[d] for the coordinates d in `axes`, and the others as in `at` (zero by default)  [beyond R24].
 
     With `success`, a function of the last state x_H, it is 1 where that holds and 0 elsewhere.
 
     >>> import jax.numpy as jnp, offspan
     >>> K = -jnp.eye(2).at[1, 1].set(0.0)
-    >>> extrapolation_map(offspan.identity(2, horizon=3), offspan.Linear(K), {0: [0.0, 1.0], 1: [0.0, 1.0]}).values.tolist()
+    >>> offspan.extrapolation_map(offspan.identity(2, horizon=3), offspan.Linear(K), {0: [0.0, 1.0], 1: [0.0, 1.0]}).values.tolist()
     [[0.0, 4.0], [1.0, 5.0]]
     """
     where, n = "extrapolation_map", problem.state_dim

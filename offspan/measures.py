@@ -25,6 +25,10 @@ def optimality_measure(
 
     Zero iff `K` steers every unseen direction to zero in one step (for Q ≻ 0). Does not depend on the basis. `x0s` are the seen
     states; an explicit set of states `unseen` takes the place of U.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> float(offspan.optimality_measure(offspan.identity(2, horizon=2), -0.5 * jnp.eye(2), offspan.basis(2, 1)))  # ‖e_2/2‖²
+    0.25
     """
     return _measure("optimality_measure", problem, K, x0s, unseen, steps=1)
 
@@ -35,6 +39,10 @@ def cost_measure(
     """E_cost(K) = J(K; U) − J*(U) = 1/|U| Σ_{x∈U} Σ_{h=1}^{H} ‖(A + BK)^h x‖²_Q  [R24, def:cost_measure, def:cost_measure_general_q].
 
     Summed from h = 1, so that nothing cancels near zero.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> float(offspan.cost_measure(offspan.identity(2, horizon=2), -0.5 * jnp.eye(2), offspan.basis(2, 1)))  # ‖e_2/2‖² + ‖e_2/4‖²
+    0.3125
     """
     return _measure("cost_measure", problem, K, x0s, unseen, steps=problem.horizon)
 
@@ -42,14 +50,26 @@ def cost_measure(
 def normalized_optimality(
     problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
 ) -> Float[Array, ""]:
-    """E_opt(K) / E_opt(K_no-ext)  [R24, sec:prelim:extrapolation]."""
+    """E_opt(K) / E_opt(K_no-ext): 0 for K = K_ext, 1 for K = K_no-ext  [R24, sec:prelim:extrapolation].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> problem, seen = offspan.LQR([[2.0, 0.0], [0.0, 2.0]], horizon=2), offspan.basis(2, 1)
+    >>> float(offspan.normalized_optimality(problem, -1.0 * jnp.eye(2), seen))  # ‖e_2‖² / ‖2 e_2‖²
+    0.25
+    """
     return _normalized("normalized_optimality", problem, K, x0s, unseen, steps=1)
 
 
 def normalized_cost(
     problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
 ) -> Float[Array, ""]:
-    """E_cost(K) / E_cost(K_no-ext)  [R24, sec:prelim:extrapolation]."""
+    """E_cost(K) / E_cost(K_no-ext): 0 for K = K_ext, 1 for K = K_no-ext  [R24, sec:prelim:extrapolation].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> problem, seen = offspan.LQR([[2.0, 0.0], [0.0, 2.0]], horizon=2), offspan.basis(2, 1)
+    >>> float(offspan.normalized_cost(problem, -1.0 * jnp.eye(2), seen))  # (1 + 1) / (4 + 16)
+    0.1
+    """
     return _normalized("normalized_cost", problem, K, x0s, unseen, steps=problem.horizon)
 
 
@@ -61,9 +81,14 @@ def extrapolation(
     minimal_cost: Float[ArrayLike, ""],
     baseline_cost: Float[ArrayLike, ""],
 ) -> Float[Array, ""]:
-    """(J(π; U) − J*(U)) / (J(π_no-ext; U) − J*(U)) for any problem and an explicit set U  [R24, app:experiments:details:nn:pend].
+    """E(π) = (J(π; U) − J*(U)) / (J(π_no-ext; U) − J*(U)) for any problem and an explicit set U  [R24, app:experiments:details:nn:pend].
 
     `minimal_cost` is J*(U), or the best estimate of it, `baseline_cost` the cost over U of a controller that does not extrapolate.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> problem, half, one = offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), jnp.array([[1.0]])  # J = 1 + 1/4 + 1/16
+    >>> float(offspan.extrapolation(problem, half, one, minimal_cost=1.0, baseline_cost=3.0))
+    0.15625
     """
     unseen = as_states("extrapolation", "unseen", unseen, problem.state_dim)
     least = as_floats("extrapolation", "minimal_cost", minimal_cost, shape=(), meaning="one number")

@@ -24,7 +24,13 @@ Controller = Callable[[Array], Array]
 
 
 class Trajectory(eqx.Module):
-    """x_0..x_H, u_0..u_H and what each time step costs (not scaled)."""
+    """x_0..x_H, u_0..u_H and what each time step costs, c_h = stage_cost(x_h, u_h) (not scaled)  [R24, eq:state_evol].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> free = offspan.rollout(offspan.shift(2, horizon=2), offspan.Linear(jnp.zeros((2, 2))), jnp.array([3.0, 4.0]))
+    >>> free.states.tolist(), free.costs.tolist()
+    ([[3.0, 4.0], [4.0, 3.0], [3.0, 4.0]], [25.0, 25.0, 25.0])
+    """
 
     states: Float[Array, "t n"]
     controls: Float[Array, "t m"]
@@ -32,7 +38,12 @@ class Trajectory(eqx.Module):
 
 
 def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"]) -> Trajectory:
-    """x_{h+1} = step(x_h, π(x_h)) for h = 0..H−1  [R24, eq:state_evol]."""
+    """x_{h+1} = step(x_h, π(x_h)) for h = 0..H−1  [R24, eq:state_evol].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> offspan.rollout(offspan.identity(1, horizon=3), offspan.Linear([[-0.5]]), jnp.array([8.0])).states.tolist()
+    [[8.0], [4.0], [2.0], [1.0]]
+    """
     n = problem.state_dim
     x0 = as_floats("rollout", "x0", x0, shape=(n,), meaning=f"shape ({n},), one state (`cost` takes sets of states)")
     return _rollout(problem, controller, x0.astype(_state_dtype(problem, controller, x0)))
@@ -70,7 +81,12 @@ def _rollout(problem, controller, x0):
 
 
 def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
-    """J(π; X) = cost_scale · 1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} stage_cost(x_h, u_h)  [R24, eq:general_cost]."""
+    """J(π; X) = cost_scale · 1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} stage_cost(x_h, u_h)  [R24, eq:general_cost].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> float(offspan.cost(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), jnp.array([[1.0]])))  # 1 + 1/4 + 1/16
+    1.3125
+    """
     return _cost(problem, controller, as_states("cost", "x0s", x0s, problem.state_dim))
 
 
@@ -144,7 +160,13 @@ def _is_zero(tangent) -> bool:
 
 
 def lqr_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[Array, "m n"]:
-    """∇J(K; X), by the adjoint recursion of `lqr_cost_and_gradient`; for R = 0 it is [R24, lem:lqr_gradient]."""
+    """∇J(K; X) = 1/|X| Σ_{x_0∈X} Σ_h p_h x_hᵀ, by the recursion of `lqr_cost_and_gradient`; for R = 0 it is [R24, lem:lqr_gradient].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> K, one = jnp.array([[-0.5]]), jnp.array([[1.0]])  # J(K) = 1 + (1 + K)² + (1 + K)⁴
+    >>> offspan.lqr_gradient(offspan.identity(1, horizon=2), K, one).tolist()  # 2(1 + K) + 4(1 + K)³
+    [[1.5]]
+    """
     return lqr_cost_and_gradient(problem, K, x0s)[1]
 
 

@@ -11,7 +11,12 @@ from offspan.checks import as_count, as_floats, as_key, as_rate, as_states, is_c
 
 
 def basis(dim: int, count: int | None = None) -> Float[Array, "s n"]:
-    """e_1..e_count, the paper's seen states; all of e_1..e_dim by default."""
+    """e_1..e_count, the paper's seen states S = {e_1, …, e_d}; all of e_1..e_dim by default  [R24, app:experiments:details:lqr].
+
+    >>> import offspan
+    >>> offspan.basis(3, 2).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
     dim = as_count("basis", "dim", dim, least=1)
     count = dim if count is None else as_count("basis", "count", count, least=1)
     if count > dim:
@@ -20,16 +25,24 @@ def basis(dim: int, count: int | None = None) -> Float[Array, "s n"]:
 
 
 def sphere(key: PRNGKeyArray, count: int, dim: int, *, radius: float = 1.0) -> Float[Array, "s n"]:
-    """`count` independent states, uniform on the sphere of the given radius about 0."""
+    """`count` independent states, uniform on the sphere ‖x‖ = radius  [beyond R24].
+
+    >>> import jax, jax.numpy as jnp, offspan
+    >>> jnp.linalg.norm(offspan.sphere(jax.random.key(0), 2, 3, radius=5.0), axis=1).round(9).tolist()
+    [5.0, 5.0]
+    """
     shape = as_count("sphere", "count", count, least=1), as_count("sphere", "dim", dim, least=1)
     directions = jax.random.normal(as_key("sphere", key), shape)
     return as_rate("sphere", "radius", radius) * directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
 
 
 def grid(*axes: Any) -> Float[Array, "s n"]:
-    """Every combination of one value from each axis, the last axis running fastest; a coordinate that stays put is an axis of one value.
+    """X_1 × … × X_n = {x : x_d ∈ X_d}, every combination of one value from each axis, the last axis running fastest  [beyond R24].
 
-    >>> grid([0.0, 1.0], [5.0]).tolist()
+    A coordinate that stays put is an axis of one value.
+
+    >>> import offspan
+    >>> offspan.grid([0.0, 1.0], [5.0]).tolist()
     [[0.0, 5.0], [1.0, 5.0]]
     """
     if not axes:
@@ -39,14 +52,25 @@ def grid(*axes: Any) -> Float[Array, "s n"]:
 
 
 def seen_projector(x0s: Float[ArrayLike, "s n"]) -> Float[Array, "n n"]:
-    """P_S, the orthogonal projector onto the span of the seen states; I − P_S projects onto the unseen directions."""
+    """P_S = P_Sᵀ = P_S², the orthogonal projector onto the span of the seen states; I − P_S projects onto the unseen directions.
+
+    P_S x_0 = x_0 for x_0 ∈ S, whatever the lengths and the number of the states in S  [R24, sec:prelim:extrapolation].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> offspan.seen_projector(jnp.array([[1.0, 1.0], [2.0, 2.0]])).round(9).tolist()
+    [[0.5, 0.5], [0.5, 0.5]]
+    """
     return _projector(_unit_rows(as_states("seen_projector", "x0s", x0s, None)))
 
 
 def unseen_directions(x0s: Float[ArrayLike, "s n"]) -> Float[Array, "u n"]:
-    """U: an orthonormal basis of S⊥, one direction a row  [R24, sec:prelim:extrapolation].
+    """U: an orthonormal basis of S⊥, one direction a row, so that UᵀU = I − P_S  [R24, sec:prelim:extrapolation].
 
     Its number of rows is n − rank S, so it needs concrete states (`seen_projector` does not); no rows when S spans the space.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> (5 * abs(offspan.unseen_directions(jnp.array([[3.0, 4.0]])))).round(9).tolist()  # (4, −3)/5, of either sign
+    [[4.0, 3.0]]
     """
     X = as_states("unseen_directions", "x0s", x0s, None)
     if not is_concrete(X):

@@ -1,6 +1,9 @@
 """The layout is one way: a module imports only from what stands above it."""
 
 import ast
+import doctest
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -141,10 +144,18 @@ def test_the_core_needs_only_the_core_libraries(name):
     assert outside <= CORE_NEEDS
 
 
-def test_public_names_are_listed_once_and_documented():
-    assert offspan.__all__ == sorted(offspan.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
-    for name in offspan.__all__:
-        assert getattr(offspan, name).__doc__, name
+def test_public_names_are_listed_once():
+    assert offspan.__all__ == sorted(set(offspan.__all__), key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+
+
+@pytest.mark.parametrize("name", offspan.__all__)
+def test_a_public_name_has_its_equation_its_source_and_an_example(name):
+    """The equation and the source stand in the text, not in the example or its output; the example runs wherever the tests do."""
+    docstring = inspect.cleandoc(getattr(offspan, name).__doc__ or "")  # its own: inspect.getdoc would find a base class's
+    text = re.sub(r"^>>> .*?(?=^$|\Z)", "", docstring, flags=re.MULTILINE | re.DOTALL)
+    assert re.search(r" (=|←|≤|≥|<|∈|↦|⟺) ", text), "no equation"
+    assert re.search(r"\[(R24, |beyond R24)", text), "no source"
+    assert doctest.DocTestParser().get_examples(docstring), "no example"
 
 
 def test_import_is_light():

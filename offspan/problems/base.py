@@ -17,6 +17,12 @@ class Problem(eqx.Module):
 
     Both methods are written for one state `(n,)` and one control `(m,)`. `control_bounds` is None, or the pair (low, high) that controls
     are meant to stay in: `Bounded(net, *problem.control_bounds)` keeps them there, a rollout does not.
+
+    >>> import math, jax.numpy as jnp, offspan
+    >>> problem, no_torque = offspan.Pendulum(horizon=4), offspan.Linear([[0.0, 0.0]])
+    >>> J = offspan.cost(problem, no_torque, jnp.zeros((1, 2)))  # hanging, it stays π away from upright at h = 0..4
+    >>> round(float(J), 6), round(1 / 4 * 5 * math.pi**2, 6)
+    (12.337006, 12.337006)
     """
 
     state_dim: eqx.AbstractVar[int]
@@ -35,10 +41,10 @@ class Problem(eqx.Module):
 
 
 class FunctionProblem(Problem):
-    """A problem from two functions of one state and one control, for your own dynamics.
+    """x_{h+1} = step(x_h, u_h) at cost stage_cost(x_h, u_h), two functions of one state and one control: your own dynamics  [beyond R24].
 
-    >>> import jax.numpy as jnp
-    >>> cart = FunctionProblem(
+    >>> import jax.numpy as jnp, offspan
+    >>> cart = offspan.FunctionProblem(
     ...     step=lambda x, u: x + 0.25 * jnp.array([x[1], u[0]]),
     ...     stage_cost=lambda x, u: x @ x,
     ...     state_dim=2, control_dim=1, horizon=50,

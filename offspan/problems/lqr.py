@@ -17,8 +17,10 @@ class LQR(Problem):
     `B` (n×m) and `Q` default to the identity, `R` (m×m) to zero; `Q` and `R` are symmetric and positive semidefinite
     (up to float32 rounding; what is stored is exactly symmetric).
 
-    >>> LQR([[0.0, 1.0], [1.0, 0.0]], horizon=4).control_dim
-    2
+    >>> import jax.numpy as jnp, offspan
+    >>> problem = offspan.LQR([[0.0, 1.0], [1.0, 0.0]], [[0.0], [2.0]], horizon=4)
+    >>> problem.step(jnp.array([3.0, 4.0]), jnp.array([5.0])).tolist()
+    [4.0, 13.0]
     """
 
     A: Float[Array, "n n"]
@@ -79,22 +81,44 @@ def _cost_matrix(name: str, value: ArrayLike, dim: int, acts_on: str) -> Array:
 
 
 def identity(dim: int, *, horizon: int) -> LQR:
-    """A = B = Q = I: states never leave the span of the seen ones, so nothing is explored  [R24, prop:no_exploration_no_extrapolation]."""
+    """A = B = Q = I: states never leave the span of the seen ones, so nothing is explored  [R24, prop:no_exploration_no_extrapolation].
+
+    >>> import offspan
+    >>> offspan.gramian(offspan.identity(2, horizon=3), offspan.basis(2, 1)).tolist()  # e_1, three times
+    [[3.0, 0.0], [0.0, 0.0]]
+    """
     return LQR(jnp.eye(as_count("identity", "dim", dim, least=1)), horizon=horizon)
 
 
 def shift(dim: int, *, horizon: int) -> LQR:
-    """A = Σ_d e_{d%D+1} e_dᵀ: from e_1 the states run through e_2, …, e_D and round again  [R24, prop:shift]."""
+    """A = Σ_d e_{d%D+1} e_dᵀ: from e_1 the states run through e_2, …, e_D and round again  [R24, prop:shift].
+
+    >>> import offspan
+    >>> offspan.shift(3, horizon=2).A.tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
     return LQR(jnp.roll(jnp.eye(as_count("shift", "dim", dim, least=1)), 1, axis=0), horizon=horizon)
 
 
 def gaussian(key: PRNGKeyArray, dim: int, *, horizon: int) -> LQR:
-    """A with independent entries N(0, 1/D), B = Q = I: a typical system  [R24, thm:typical_system]."""
+    """A with independent entries N(0, 1/D), B = Q = I: a typical system  [R24, thm:typical_system].
+
+    >>> import jax, offspan
+    >>> A = offspan.gaussian(jax.random.key(0), 100, horizon=2).A
+    >>> round(float(100 * A.var()), 1)  # the variance of 100² entries, times D
+    1.0
+    """
     return LQR(_gaussian_matrix(as_key("gaussian", key), as_count("gaussian", "dim", dim, least=1)), horizon=horizon)
 
 
 def gaussian_abq(key: PRNGKeyArray, dim: int, *, horizon: int) -> LQR:
-    """A, B and Z with independent entries N(0, 1/D), Q = Z Zᵀ  [R24, fig:lqr_experiments_rnd_B_Q]."""
+    """A, B and Z with independent entries N(0, 1/D), Q = Z Zᵀ  [R24, fig:lqr_experiments_rnd_B_Q].
+
+    >>> import jax, offspan
+    >>> problem = offspan.gaussian_abq(jax.random.key(0), 100, horizon=2)
+    >>> round(float(problem.Q.trace() / 100), 1), round(float(100 * problem.B.var()), 1)  # E tr Q = E ‖Z‖² = D
+    (1.0, 1.0)
+    """
     key_a, key_b, key_z = jax.random.split(as_key("gaussian_abq", key), 3)
     dim = as_count("gaussian_abq", "dim", dim, least=1)
     Z = _gaussian_matrix(key_z, dim)

@@ -16,7 +16,8 @@ class Pendulum(Problem):
 
     θ = 0 hangs down, the target x* = (π, 0) stands upright. J is divided by H, as in the text; the official code divides by H + 1.
 
-    >>> Pendulum().step(jnp.array([0.0, 1.0]), jnp.array([2.0])).round(3).tolist()
+    >>> import jax.numpy as jnp, offspan
+    >>> offspan.Pendulum().step(jnp.array([0.0, 1.0]), jnp.array([2.0])).round(3).tolist()
     [0.05, 1.1]
     """
 

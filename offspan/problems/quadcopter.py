@@ -45,7 +45,8 @@ class Quadcopter(Problem):
     `rotation` is "paper" (V = R_x(ψ) R_y(θ) R_x(φ)) or "roll-pitch-yaw" (R_z(ψ) R_y(θ) R_x(φ)). `Bounded(net, *problem.control_bounds)`
     keeps the controls between 0 and the largest speed, at which the motors lift 2.25 times the weight.
 
-    >>> hover = Quadcopter()
+    >>> import jax.numpy as jnp, offspan
+    >>> hover = offspan.Quadcopter()
     >>> u = jnp.full(4, hover.hover_speed)
     >>> bool(jnp.allclose(hover.step(hover.target, u), hover.target, atol=1e-5))
     True

@@ -139,10 +139,11 @@ CRITERIA: dict[str, Callable[[Setting], Criterion]] = {
 def extrapolation_scores(problem: Problem, x0s: Any, unseen: Any, *, controllers: Any = None, key: Any = None, scale: Any = 1.0) -> dict:
     """Every criterion's value for training on S with an eye on U, before any training; each is higher for sets that promise more.
 
-    How well each ranks sets is measured in `offspan reproduce selection`; none is good everywhere.
+    `scores[name]` = the criterion `name` of S, where S ∪ U are the candidates. How well each ranks sets is measured in
+    `offspan reproduce selection`; none is good everywhere  [beyond R24; sec:conclusion asks for it].
 
     >>> import offspan
-    >>> scores = extrapolation_scores(offspan.shift(4, horizon=4), offspan.basis(4, 1), offspan.basis(4)[1:])
+    >>> scores = offspan.extrapolation_scores(offspan.shift(4, horizon=4), offspan.basis(4, 1), offspan.basis(4)[1:])
     >>> round(scores["gramian-trace"], 6), round(scores["gramian-logdet"], 3)
     (4.0, 2.773)
     """

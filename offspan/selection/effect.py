@@ -20,7 +20,14 @@ from offspan.training import Status, StoppingRule, train_batch
 class Effect(NamedTuple):
     """What adding a state to S does to the cost on U; below 0 it helps. `predicted` is a difference of cosines, from −2 to 2.
 
-    `measured` is None where it was not asked for, ±∞ where one training diverged, and NaN where both did.
+    `measured` = J(π_{S∪{x}}; U) − J(π_S; U) for the trained controllers; None where it was not asked for, ±∞ where one training diverged,
+    and NaN where both did  [beyond R24].
+
+    >>> import offspan
+    >>> e = offspan.basis(4)
+    >>> effect = offspan.effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[1], unseen=e[2:3])
+    >>> round(effect.predicted, 4), effect.measured  # 0 − 8/√(56·20): from e_2, it hears of e_3
+    (-0.239, None)
     """
 
     predicted: float
@@ -41,14 +48,15 @@ def effect_of_adding(
 ) -> Effect:
     """Would training on S and x, in place of S alone, help or hurt on U? Predicted before training, and measured where it can be trained.
 
-    Predicted: cos(∇J(S), ∇J(U)) − cos(∇J(S ∪ {x}), ∇J(U)) at the start, so a guess about the first steps. Measured, with an `optimizer` and
-    `iterations`: J(U) after training on S ∪ {x} less J(U) after training on S. Both are medians over starts. U is by default, for an
-    LQR, a basis of the directions that neither S nor x has.
+    `predicted` = cos(∇J(S), ∇J(U)) − cos(∇J(S ∪ {x}), ∇J(U)) at the start, so a guess about the first steps. `measured`, with an
+    `optimizer` and `iterations`: J(U) after training on S ∪ {x} less J(U) after training on S. Both are medians over starts. U is by
+    default, for an LQR, a basis of the directions that neither S nor x has  [beyond R24; sec:conclusion asks for it].
 
     >>> import offspan
     >>> e = offspan.basis(4)
-    >>> effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[3], unseen=e[1:2]).predicted > 0  # from e_4, it hears of e_4 and e_1 alone
-    True
+    >>> effect = offspan.effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[3], unseen=e[1:2])
+    >>> round(effect.predicted, 4)  # 8/20 − 8/√(56·20) > 0: from e_4, it hears of e_4 and e_1 alone
+    0.161
     """
     where, n = "effect_of_adding", problem.state_dim
     S = as_states(where, "x0s", x0s, n)

@@ -27,7 +27,13 @@ class Selection(NamedTuple):
 
     `rollouts` counts the trajectories that the method simulated, one for each state in each gradient. `note` is not empty where there is
     something to know about the choice. `controllers` are what the method trained on the chosen states, from each start, if it trained; None
-    stands in place of one that diverged.
+    stands in place of one that diverged. `states` = candidates[`indices`]  [beyond R24].
+
+    >>> import jax, jax.numpy as jnp, offspan
+    >>> candidates = jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 3.0]])
+    >>> chosen = offspan.select(offspan.shift(2, horizon=2), candidates, 1, method="farthest", key=jax.random.key(0))
+    >>> chosen.states.tolist(), chosen.rollouts  # none is farther from it than 2
+    ([[1.0, 1.0]], 0)
     """
 
     states: Float[Array, "k n"]
@@ -55,6 +61,8 @@ def select(
 ) -> Selection:
     """Chooses k of the candidates (c, n) to train on, so that the trained controller does well from all of them.
 
+    S ⊂ candidates with |S| = k, and J(π_S; candidates) is what should be small  [beyond R24; sec:conclusion asks for it].
+
     `controllers` are the starts that training may begin with: one, or a list, over which medians are taken; by default K = 0 for an LQR and
     the paper's network, `MLP.init(key, n, m)`, elsewhere. `scale` says what counts as far in each coordinate.
 
@@ -62,7 +70,7 @@ def select(
     run; "flow" takes the same, but trains nothing. "pilot" begins with `sets` sets.
 
     >>> import jax, offspan
-    >>> chosen = select(offspan.shift(4, horizon=2), offspan.basis(4), 2, method="gramian-logdet", key=jax.random.key(0))
+    >>> chosen = offspan.select(offspan.shift(4, horizon=2), offspan.basis(4), 2, method="gramian-logdet", key=jax.random.key(0))
     >>> chosen.indices.tolist(), chosen.rollouts
     ([0, 2], 4)
     """

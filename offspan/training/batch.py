@@ -22,7 +22,16 @@ RUNS = PartitionSpec("runs")
 
 
 class Run(NamedTuple):
-    """A finished training run; `iterations` updates were made, and a diverged run failed at the iteration of that number."""
+    """A finished training run; `iterations` updates were made, and a diverged run failed at the iteration of that number.
+
+    `cost[q]` = J(π; S) before update `recorded[q]`  [R24, eq:policy_grad].
+
+    >>> import optax, offspan
+    >>> problem, zero = offspan.identity(1, horizon=1), offspan.Linear([[0.0]])
+    >>> run = offspan.train(problem, zero, offspan.basis(1), optimizer=optax.sgd(0.25), iterations=2)
+    >>> run.cost.tolist(), run.controller.K.tolist()  # 1 + (1 + K)², where 1 + K halves with each update
+    ([2.0, 1.25], [[-0.75]])
+    """
 
     controller: Any
     cost: np.ndarray  # (q,): J(π; S) before update `recorded[q]`
@@ -32,7 +41,17 @@ class Run(NamedTuple):
 
 
 class BatchState(NamedTuple):
-    """A batch of runs r, `done` iterations in: all that a checkpoint has to hold. `done` is the last iteration once every run has ended."""
+    """A batch of runs r, `done` iterations in: all that a checkpoint has to hold. `done` is the last iteration once every run has ended.
+
+    `cost[r, q]` = J(π; S) before update q · `record_every`, NaN after the run's end  [beyond R24].
+
+    >>> import optax, offspan
+    >>> problem, zero, states = offspan.identity(1, horizon=1), offspan.Linear([[0.0]]), []
+    >>> how = dict(optimizer=optax.sgd(0.25), iterations=3, record_every=2, on_chunk=states.append)
+    >>> batch = offspan.train_batch(problem, [zero], offspan.basis(1), **how)
+    >>> states[0].done, states[0].cost.tolist()  # 1 + (1 + K)², where 1 + K is 1/4 after two updates
+    (3, [[2.0, 1.0625]])
+    """
 
     cost: np.ndarray  # (r, q): J(π; S) before update q · record_every, NaN after the run's end
     status: np.ndarray  # (r,), of Status
@@ -43,7 +62,16 @@ class BatchState(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Finished training runs r. `cost[r, q]` is J(π; S) before update `recorded[q]`, NaN after the run's end."""
+    """Finished training runs r. `cost[r, q]` = J(π; S) before update `recorded[q]`, NaN after the run's end  [R24, eq:policy_grad].
+
+    >>> import optax, offspan
+    >>> starts = [offspan.Linear([[0.0]]), offspan.Linear([[-1.0]])]  # J(K) = 1 + (1 + K)², least at −1
+    >>> batch = offspan.train_batch(
+    ...     offspan.identity(1, horizon=1), starts, offspan.basis(1), optimizer=optax.sgd(0.25), iterations=2, record_every=1
+    ... )
+    >>> batch.cost.tolist(), batch.run(0).controller.K.tolist()
+    ([[2.0, 1.25], [1.0, 1.0]], [[-0.75]])
+    """
 
     controllers: list[Any]
     cost: np.ndarray  # (r, q)

@@ -32,6 +32,14 @@ class Diagnosis(NamedTuple):
 
     `what` is "state", "cost" (of one time step, or their sum), "gradient", "loss" (J and its gradient are finite, but not those of the
     loss), "update" (where the gradient is finite, but what the optimiser makes of it is not), or "nothing".
+    Along the trajectory from `x0`, `jacobian_norms[h]` = ‖∂x_h/∂x_0‖ and `costate_norms[h]` = ‖∂J/∂x_h‖  [beyond R24].
+
+    >>> import optax, offspan
+    >>> problem, one = offspan.identity(1, horizon=2), offspan.basis(1)
+    >>> run = offspan.train(problem, offspan.Linear([[-0.5]]), one, optimizer=optax.sgd(0.1), iterations=0)
+    >>> diagnosis = offspan.diagnose(problem, run, one)
+    >>> diagnosis.jacobian_norms.tolist(), diagnosis.costate_norms.tolist()  # J = (1 + 1/4 + 1/16) x_0²
+    ([1.0, 0.5, 0.25], [2.625, 1.25, 0.5])
     """
 
     what: str
@@ -64,12 +72,12 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
     """Rolls out the last finite controller of `run` once more, and looks for the first number that is not finite.
 
     A state or cost is looked for forwards in time, a costate λ_h = ∂J/∂x_h backwards, in the order in which they are computed. `loss` is
-    the one that the run was trained with, if any.
+    the one that the run was trained with, if any  [beyond R24].
 
     >>> import optax, offspan
-    >>> problem, x0s = offspan.gaussian(jax.random.key(0), 3, horizon=6), offspan.basis(3, 1)
-    >>> run = offspan.train(problem, offspan.Linear(np.zeros((3, 3))), x0s, optimizer=optax.sgd(10.0), iterations=100)
-    >>> diagnosis = diagnose(problem, run, x0s)
+    >>> problem, one = offspan.identity(1, horizon=2), offspan.basis(1)
+    >>> run = offspan.train(problem, offspan.Linear([[0.0]]), one, optimizer=optax.sgd(10.0), iterations=100)
+    >>> diagnosis = offspan.diagnose(problem, run, one)  # x_2 = (1 + K)² overflows
     >>> diagnosis.what, diagnosis.time_step
     ('state', 2)
     """

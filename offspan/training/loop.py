@@ -24,7 +24,14 @@ CHUNK = 1_000  # iterations in one compiled call: long enough to hide the call, 
 
 
 class Status(enum.StrEnum):
-    """How a run ended."""
+    """How a run ended: finished ⟺ all updates were made, converged ⟺ a stopping rule fired, diverged ⟺ a cost or an update was not finite.
+
+    [beyond R24]; `Status.diverged == "diverged"`, so that files can hold the word.
+
+    >>> import offspan
+    >>> offspan.train_lqr(offspan.identity(1, horizon=2), offspan.basis(1), learning_rate=10.0, iterations=100).status
+    <Status.diverged: 'diverged'>
+    """
 
     finished = enum.auto()
     converged = enum.auto()
@@ -38,7 +45,13 @@ STATUS = {RUNNING: Status.finished, CONVERGED: Status.converged, DIVERGED: Statu
 class StoppingRule(eqx.Module):
     """Decides when a run stops, and which controller it returns.
 
-    It sees (iteration, J(π; S), controller) before each update, inside the compiled loop, and keeps a memory of its own.
+    It sees (iteration, J(π; S), controller) before each update, inside the compiled loop, and keeps a memory of its own:
+    (memory, stop) ← update(memory, iteration, J(π; S), π)  [beyond R24].
+
+    >>> import offspan
+    >>> rule = offspan.CostBelow(1.1)
+    >>> [rule.update(rule.init(None), i, J, None) for i, J in enumerate([2.0, 1.25, 1.0625])]  # it needs no memory
+    [((), False), ((), False), ((), True)]
     """
 
     @abc.abstractmethod
@@ -70,7 +83,14 @@ class Never(StoppingRule):
 
 
 class CostBelow(StoppingRule):
-    """Stops at the first controller whose training cost is at most `threshold`."""
+    """Stops at the first controller with J(π; S) ≤ `threshold`  [beyond R24].
+
+    >>> import optax, offspan
+    >>> problem, zero, stop = offspan.identity(1, horizon=1), offspan.Linear([[0.0]]), offspan.CostBelow(1.1)
+    >>> run = offspan.train(problem, zero, offspan.basis(1), optimizer=optax.sgd(0.25), iterations=100, stop=stop)
+    >>> run.cost.tolist()  # 1 + (1 + K)², where 1 + K halves with each update
+    [2.0, 1.25, 1.0625]
+    """
 
     threshold: float
 
@@ -87,7 +107,15 @@ class CostBelow(StoppingRule):
 class NoImprovement(StoppingRule):
     """Looks every `every` iterations; stops after more than `patience` looks without a gain of `gain`, returns the best look's controller.
 
+    A look is a gain where J(π; S) < J_best − `gain`, and J_best ← J(π; S) then.
+
     The defaults are the rule of the paper's network experiments: 1e-5 over 5,000 iterations  [R24, app:experiments:details:nn:pend].
+
+    >>> import optax, offspan
+    >>> problem, zero, stop = offspan.identity(1, horizon=1), offspan.Linear([[0.0]]), offspan.NoImprovement(every=1, patience=0, gain=0.2)
+    >>> run = offspan.train(problem, zero, offspan.basis(1), optimizer=optax.sgd(0.25), iterations=100, stop=stop)
+    >>> run.cost.tolist(), run.controller.K.tolist()  # 1.0625 is no gain of 0.2, so the look before it is the best
+    ([2.0, 1.25, 1.0625], [[-0.5]])
     """
 
     every: int = 100

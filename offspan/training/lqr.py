@@ -15,7 +15,15 @@ from offspan.training.loop import LoopState, Never, Status, advance, run_chunks
 
 
 class LQRRun(NamedTuple):
-    """A finished training run; `iterations` updates were made, and a diverged run failed at the iteration of that number."""
+    """A finished training run; `iterations` updates were made, and a diverged run failed at the iteration of that number.
+
+    `cost[i]` = J(K; S) before update i, so at the paper's K^(i+1)  [R24, eq:policy_grad].
+
+    >>> import offspan
+    >>> run = offspan.train_lqr(offspan.identity(1, horizon=1), offspan.basis(1), learning_rate=0.25, iterations=2)
+    >>> run.cost.tolist(), run.K.tolist()  # 1 + (1 + K)², where 1 + K halves with each update
+    ([2.0, 1.25], [[-0.75]])
+    """
 
     K: Float[Array, "m n"]
     cost: np.ndarray
@@ -35,7 +43,7 @@ def train_lqr(
     """K ← K − η ∇J(K; S), from K(1) = 0 unless `K0` says otherwise  [R24, eq:policy_grad].
 
     >>> import offspan
-    >>> run = train_lqr(offspan.identity(2, horizon=2), offspan.basis(2, 1), learning_rate=0.1, iterations=100)
+    >>> run = offspan.train_lqr(offspan.identity(2, horizon=2), offspan.basis(2, 1), learning_rate=0.1, iterations=100)
     >>> run.status, run.K.round(2).tolist()
     (<Status.finished: 'finished'>, [[-1.0, 0.0], [0.0, 0.0]])
     """

@@ -26,6 +26,13 @@ class LQRBatch(NamedTuple):
 
     Records q are of the controllers after `recorded[q]` updates: 0, k, 2k, … and the last. They are NaN where not yet made, where a measure
     is not defined, and for a diverged run from its divergence on; that run failed at iteration `iterations[r]` and keeps its last finite K.
+
+    `cost[r, q]` = J(K; S), and `normalized_optimality[r, q]` = E_opt(K) / E_opt(K_no-ext)  [R24, eq:policy_grad, sec:prelim:extrapolation].
+
+    >>> import offspan
+    >>> batch = offspan.train_lqr_batch([offspan.shift(2, horizon=2)], [offspan.basis(2, 1)], learning_rate=0.125, iterations=1)
+    >>> batch.cost.tolist()  # ∇J(0) = 4 e_2e_1ᵀ + 2 e_1e_2ᵀ, so from e_1 to e_2/2 to 3/8 e_1
+    [[3.0, 1.390625]]
     """
 
     K: np.ndarray  # (r, m, n)
@@ -52,9 +59,15 @@ def train_lqr_batch(
 ) -> LQRBatch:
     """K_r ← K_r − η_r ∇J_r(K_r; S_r) for every run r at once; each has its own problem, seen states, learning rate and start.
 
-    All problems have one n, m and H; the seen sets may differ in size. `on_chunk` sees the batch after each chunk of iterations, and
-    `resume` takes up such a batch again, to the same bits; later chunks fill the same record arrays, so copy what you keep longer.
-    `memory_limit` is in bytes, by default what the machine has free.
+    Each run is that of [R24, eq:policy_grad]. All problems have one n, m and H; the seen sets may differ in size. `on_chunk` sees the batch
+    after each chunk of iterations, and `resume` takes up such a batch again, to the same bits; later chunks fill the same record arrays, so
+    copy what you keep longer. `memory_limit` is in bytes, by default what the machine has free.
+
+    >>> import offspan
+    >>> systems, seen = [offspan.identity(2, horizon=2), offspan.shift(2, horizon=2)], [offspan.basis(2, 1)] * 2
+    >>> batch = offspan.train_lqr_batch(systems, seen, learning_rate=0.125, iterations=1)
+    >>> batch.normalized_optimality.tolist()  # the shift comes by e_2, which goes to 3/4 e_1 then; the identity does not
+    [[1.0, 1.0], [1.0, 0.5625]]
     """
     where = "train_lqr_batch"
     problems, x0s = list(problems), list(x0s)

@@ -33,9 +33,9 @@ def train(
     loss that has computed J on its way may return the pair (value, J), which saves computing it again. `progress` hears the updates made.
     The program is compiled once for each optimiser value, so make that once when you train in a loop.
 
-    >>> import jax, offspan
-    >>> run = train(
-    ...     offspan.shift(3, horizon=3), offspan.Linear(jax.numpy.zeros((3, 3))), offspan.basis(3, 1),
+    >>> import jax.numpy as jnp, optax, offspan
+    >>> run = offspan.train(
+    ...     offspan.shift(3, horizon=3), offspan.Linear(jnp.zeros((3, 3))), offspan.basis(3, 1),
     ...     optimizer=optax.sgd(0.1), iterations=200, stop=offspan.CostBelow(1.001),
     ... )
     >>> run.status
@@ -66,18 +66,20 @@ def train_batch(
     resume: BatchState | None = None,
     on_chunk: Callable[[BatchState], Any] | None = None,
 ) -> Batch:
-    """`train` for many controllers that differ in their weights alone, from the same seen states (s, n) or each from its own (r, s, n).
+    """w_r ← w_r − η ∇J(π_{w_r}; S_r) for every run r at once, each as in `train`  [R24, eq:policy_grad].
+
+    The controllers differ in their weights alone; they have the same seen states (s, n), or each its own (r, s, n).
 
     A run that diverges or stops early changes no bit of the others. `on_chunk` sees the batch after each chunk of iterations, and `resume`
     takes up such a state again, to the same bits. An optimiser that draws random numbers draws the same ones for every run.
     `Batch.cost` is of controllers before an update, and NaN after a run's end: for the result of run r, ask `cost(problem,
     batch.controllers[r], x0s)`.
 
-    >>> import jax, offspan
-    >>> starts = [offspan.MLP.init(key, 2, 1, width=8) for key in jax.random.split(jax.random.key(0), 3)]
-    >>> batch = train_batch(offspan.Pendulum(horizon=5), starts, [[3.0, 0.0]], optimizer=optax.adam(1e-3), iterations=200)
-    >>> batch.cost.shape, batch.status.tolist()
-    ((3, 2), ['finished', 'finished', 'finished'])
+    >>> import optax, offspan
+    >>> problem, starts, seen = offspan.identity(1, horizon=1), [offspan.Linear([[0.0]])] * 2, [[[1.0]], [[2.0]]]
+    >>> batch = offspan.train_batch(problem, starts, seen, optimizer=optax.sgd(0.125), iterations=1)
+    >>> [float(pi.K[0, 0]) for pi in batch.controllers]  # −η 2x², as J(K; x) = x² (1 + (1 + K)²)
+    [-0.25, -1.0]
     """
     where = "train_batch"
     if not isinstance(controllers, Sequence) or not controllers or not _differ_in_weights_alone(controllers):
