@@ -197,7 +197,7 @@ def _reported(name: str, make: Callable[..., Any], *arguments: Any) -> Any:
     """What `make` makes of a result; a result that lacks what its kind has is a person's mistake, not the program's."""
     try:
         return make(*arguments)
-    except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:
+    except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError) as error:
         raise ValueError(f"the result of {name} does not hold what it should ({type(error).__name__}: {error}); run it again.") from error
 
 
@@ -315,12 +315,12 @@ def _run_and_report(spec, folder: Path) -> None:
     if beside is not None and not beside.is_complete():
         console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
         beside = None
-    with console.status("drawing …"):
-        made = report(result, beside.load_result() if beside else None)
+    made = report(result, beside.load_result() if beside else None)
     console.print(terminal_table(made.sheets["table"]))
     tables = {f"{name}.md": markdown_table(sheet) for name, sheet in made.sheets.items()}
     tables |= {f"{name}.tex": latex_table(sheet) for name, sheet in made.sheets.items()}
-    written = RunFolder(folder / spec.name).save_report(made.figures, tables, made.animations)
+    with console.status("drawing …"):
+        written = RunFolder(folder / spec.name).save_report(made.figures(), tables, made.animations())
     console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 

@@ -2,8 +2,6 @@
 
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from offspan.checks import as_bounds, as_count, as_floats, as_key
-from offspan.files import write_whole
+from offspan.files import UNREADABLE, write_whole
 
 
 class Linear(eqx.Module):
@@ -180,7 +178,7 @@ def load_controller(path: str | os.PathLike) -> Linear | MLP | Bounded:
         return Bounded(net, *header["bounds"]) if "bounds" in header else net
     except FileNotFoundError:
         raise FileNotFoundError(f"load_controller: there is no file {str(path)!r}.") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"load_controller: {str(path)!r} is not a whole controller file ({error}); write it again with `save_controller`."
         ) from error

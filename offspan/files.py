@@ -1,15 +1,31 @@
 """Files: each is written beside itself and renamed into place, so that it is whole or not there; and folders that one process holds."""
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
+
+# What NumPy raises of an .npz file that is not what it should be.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    EOFError,
+    NotImplementedError,
+    MemoryError,
+    BadZipFile,
+    zlib.error,
+)
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:

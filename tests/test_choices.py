@@ -110,7 +110,7 @@ def test_the_tables_are_ratios_of_plain_medians(linear):
     ranks = lambda x: np.argsort(np.argsort(x))  # noqa: E731
     by_hand = [np.corrcoef(ranks(result.score.values[i, :, 3]), ranks(-excess[i]))[0, 1] for i in range(3)]
     assert told["gramian-logdet"] == pytest.approx(np.mean(by_hand))
-    assert set(made.figures) == {"methods", "correlations", "training"}
+    assert set(made.figures()) == {"methods", "correlations", "training"}
 
 
 def test_a_comparison_of_networks_trains_each_set_from_each_start(network):
@@ -232,7 +232,7 @@ def test_a_comparison_without_a_finite_or_a_positive_excess_is_drawn():
         result.attrs["problem"] = "shift"
         made = report(result)
         assert made.sheets["table"].rows[1][2] == expected
-        for figure, _ in made.figures.values():
+        for figure, _ in made.figures().values():
             figure.draw_without_rendering()
 
 

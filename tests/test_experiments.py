@@ -303,6 +303,27 @@ def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):
     assert not list((tmp_path / "small").glob(".*"))
 
 
+def test_a_second_process_in_the_same_folder_is_told_and_touches_nothing(tmp_path):
+    """While one process trains, another is started on the same spec; the first one goes on to the result it would have had."""
+    path = write(tmp_path / "long.toml", SPEC.replace("iterations = 2500", "iterations = 4000000"))
+    command = [sys.executable, "-c", "from offspan.cli import main; main()", "run", str(path), "--folder", str(tmp_path / "runs")]
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    folder = RunFolder(tmp_path / "runs" / "long")
+    while first.poll() is None and not folder.spec_file.exists():
+        time.sleep(0.05)
+    first.send_signal(signal.SIGSTOP)  # so that what is in the folder is the second one's doing
+    before = {found: found.stat().st_mtime_ns for found in folder.path.rglob("*")}
+    second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 2
+    assert "another process is at work in" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert {found: found.stat().st_mtime_ns for found in folder.path.rglob("*")} == before
+    first.kill()
+    first.wait()
+    with folder.claimed(load_spec(path)):  # a killed process holds nothing
+        pass
+
+
 def test_a_foreign_folder_is_left_alone(spec, tmp_path):
     (tmp_path / "small").mkdir()
     write(tmp_path / "small" / "thesis.tex", "all of it")
@@ -315,6 +336,11 @@ def test_a_result_cut_short_is_told(spec, tmp_path):
     run(spec, tmp_path, ignore)
     file = tmp_path / "small" / "result.nc"
     whole = file.read_bytes()
+    for length in (0, 10, len(whole) // 2, len(whole) - 100):
+        file.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="is not the file that the run wrote"):
+            run(spec, tmp_path, ignore)
+    (tmp_path / "small" / "provenance.json").unlink()
     for length in (0, 10, len(whole) // 2, len(whole) - 100):
         file.write_bytes(whole[:length])
         with pytest.raises(ValueError, match="is cut short or no result file"):

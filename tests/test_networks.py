@@ -457,7 +457,8 @@ def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
 def test_the_report_of_a_network_experiment(small, tmp_path):
     _, result = small
     made = report(result)
-    assert set(made.figures) == {"states", "through-time", "curves", "unseen"}
+    drawn = made.figures()
+    assert set(drawn) == {"states", "through-time", "curves", "unseen"}
     assert made.sheets["table"].rows[0][0] == "policy gradient"
     target, *rows = made.sheets["states"].rows
     assert target[2:] == ["3.14", "0.00"]
@@ -467,11 +468,11 @@ def test_the_report_of_a_network_experiment(small, tmp_path):
     np.testing.assert_allclose(np.array(shown, float), final, atol=0.00501)
     assert "final, policy gradient" in markdown_table(made.sheets["states"])
     assert latex_table(made.sheets["states"]).count(r"\\") == 1 + 1 + 12
-    for figure, data in made.figures.values():
+    for figure, data in drawn.values():
         assert figure.get_suptitle()
         assert len(data) > 0
-    assert len(made.figures["through-time"][0].get_axes()) == 12
-    written = RunFolder(tmp_path).save_report(made.figures, {}, made.animations)
+    assert len(drawn["through-time"][0].get_axes()) == 12
+    written = RunFolder(tmp_path).save_report(drawn, {}, made.animations())
     assert written[-1].read_bytes().startswith(b"GIF89a")
     with Image.open(written[-1]) as image:
         assert sum(1 for _ in ImageSequence.Iterator(image)) == 13  # one for each of x_0..x_12
@@ -484,7 +485,7 @@ def test_more_than_five_seeds_have_a_distribution_with_the_papers_number(small):
     many = result.isel(seed=[0, 1, 2, 0, 1, 2, 0]).assign_coords(seed=range(7)).assign_attrs(preset="pendulum")
     many["policy_gradient_status"][4] = 2
     many["normalized_cost"][:] = [0.001, 0.002, 0.004, 0.1, np.inf, 0.5, 0.01]
-    figure, data = report(many).figures["distribution"]
+    figure, data = report(many).figures()["distribution"]
     (ax,) = figure.get_axes()
     assert any("the paper: 0.003  (29% of seeds are at or below)" in text.get_text() for text in ax.texts)
     assert "1 diverged" in ax.get_xlabel()
@@ -501,7 +502,7 @@ MISTAKES = {
     ),
     "a setting that is wrong": (SPEC.replace("{ horizon = 12 }", "{ horizon = 0 }"), "Pendulum: `horizon` is 0"),
     "an unknown optimiser": (SPEC.replace('"gradient-descent"', '"sgd"'), "`policy_gradient.optimizer`"),
-    "looks that do not fit": (SPEC + "look_every = 300", "`look_every` is 300, but must divide 1000"),
+    "looks that do not fit": (SPEC + "look_every = 300", "`look_every`: must divide 1000 (given: 300)."),
     "a key misspelt in a table": (
         SPEC.replace("targets =", "target ="),
         "there is no key 'non_extrapolating.target' (did you mean 'targets'?)",

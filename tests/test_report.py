@@ -195,12 +195,12 @@ def test_the_distance_of_many_starts_is_reported_beside_the_papers():
     assert made.sheets["table"].rows[-1] == ["200", "2.7e-05", "2e-05", "1.3500"]
     assert "0 of 7 starts diverged. The paper reports 2.7e-05" in made.sheets["table"].note
     assert "paper" not in report(data.assign_attrs(system="identity")).sheets["table"].note
-    figure, shown = made.figures["distances"]
+    figure, shown = made.figures()["distances"]
     assert "QUICK LOOK" in figure.get_suptitle()
     assert "7 starts" in figure.get_suptitle()
     assert shown.largest_distance.tolist() == distance.tolist()
     data["status"][2], data["iterations"][2] = 2, 50
-    (ax,) = report(data).figures["distances"][0].get_axes()
+    (ax,) = report(data).figures()["distances"][0].get_axes()
     assert any("1 of 7 starts diverged" in text.get_text() for text in ax.texts)
 
 

@@ -9,8 +9,7 @@ import io
 import json
 import platform
 import subprocess
-import zipfile
-import zlib
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,11 +23,9 @@ import xarray as xr
 import offspan
 from offspan.experiments.specs.base import Spec
 from offspan.experiments.specs.reading import load_spec
-from offspan.files import held, write_whole
+from offspan.files import UNREADABLE, held, write_whole
 
 State = TypeVar("State")
-# What reading a file that is not what it should be can raise.
-UNREADABLE = (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class RunFolder:
@@ -146,14 +143,13 @@ class RunFolder:
                 f"{self.result_file} is not the file that the run wrote (its sha256 differs from that in {self.provenance_file.name}); "
                 "delete it and run the spec again."
             )
-        try:
-            return xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
-        except Exception as error:  # what h5py raises of a damaged file has no common class
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"{self.result_file} is cut short or no result file ({reason}); delete it and run the spec again.") from error
+        found = _read(content)
+        if isinstance(found, str):
+            raise ValueError(f"{self.result_file} is cut short or no result file ({found}); delete it and run the spec again.")
+        return found
 
     def save_report(
-        self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str], animations: Mapping[str, Any] | None = None
+        self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str], animations: Mapping[str, list[Any]] | None = None
     ) -> list[Path]:
         """Figures as PNG and PDF, the data behind them as CSV, tables as text, animations as GIF; what was written, without the twins."""
         self.figures.mkdir(exist_ok=True)
@@ -164,8 +160,7 @@ class RunFolder:
         for name, text in tables.items():
             write_whole(self.figures / name, lambda path, text=text: path.write_text(text))
         moving = animations or {}
-        for name, draw in moving.items():
-            first, *others = draw()
+        for name, (first, *others) in moving.items():
             options = {"format": "GIF", "save_all": True, "append_images": others, "duration": [60] * len(others) + [1500], "loop": 0}
             write_whole(self.figures / f"{name}.gif", lambda path, first=first, options=options: first.save(path, **options))
         names = [*(f"{name}.png" for name in figures), *tables, *(f"{name}.gif" for name in moving)]
@@ -178,6 +173,17 @@ class RunFolder:
         except (OSError, ValueError, RecursionError):
             return {}
         return content if isinstance(content, dict) else {}
+
+
+def _read(content: bytes) -> xr.Dataset | str:
+    """What is in a netCDF file, or why it cannot be read."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # a file that h5netcdf could not open complains again when it is dropped
+    try:
+        return xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
+    except Exception as error:  # what is raised of a damaged file has no common class
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    finally:
+        sys.unraisablehook = hook
 
 
 def provenance(spec: Spec) -> dict[str, Any]:

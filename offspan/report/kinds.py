@@ -1,7 +1,6 @@
 """What is reported of a result, by the kind of its experiment."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -16,14 +15,14 @@ from offspan.report.tables import Sheet
 
 
 class Report(NamedTuple):
-    """Figures by name, each with the data behind it; tables by name, the main one first, and its numbers; what each figure shows, in words;
-    animations by name, as functions that draw their images, which takes longer than the rest."""
+    """Tables by name, the main one first, and its numbers; what each figure shows, in words. Drawing takes longer, and so waits until it is
+    asked for: figures by name, each with the data behind it, and animations, as images."""
 
-    figures: dict[str, tuple[Figure, pd.DataFrame]]
     sheets: dict[str, Sheet]
     data: pd.DataFrame
     words: dict[str, str]
-    animations: Mapping[str, Callable[[], list[Any]]] = MappingProxyType({})
+    figures: Callable[[], dict[str, tuple[Figure, pd.DataFrame]]]
+    animations: Callable[[], dict[str, list[Any]]] = dict
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None = None) -> Report:
@@ -38,26 +37,30 @@ def _lqr(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
         "horizons": f"Share of diverged runs and both normalised measures against the horizon, for the systems {systems}.",
         "curves": f"Both normalised measures along training, for the systems {systems}.",
     }
-    return Report(figures(result, beside), {"table": measure_sheet(result)}, as_frame(summary(result)), words)
+    return Report({"table": measure_sheet(result)}, as_frame(summary(result)), words, lambda: figures(result, beside))
 
 
 def _starts(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     data = distance_data(result)
     words = {"distances": "The largest distance between two controllers against iterations, falling."}
-    return Report({"distances": (distance_curves(result), data)}, {"table": distance_sheet(result)}, data, words)
+    return Report({"table": distance_sheet(result)}, data, words, lambda: {"distances": (distance_curves(result), data)})
 
 
 def _network(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
-    trajectories = network.trajectory_data(result)
-    drawn = {
-        "states": (network_figures.states_figure(result), trajectories),
-        "through-time": (network_figures.time_figure(result), trajectories),
-        "curves": (network_figures.curves_figure(result), network.curve_data(result)),
-        "unseen": (network_figures.unseen_figure(result), network.unseen_data(result)),
-    }
     data = network.seed_data(result)
-    if result.sizes["seed"] > 5:
-        drawn["distribution"] = network_figures.distribution_figure(result), data
+
+    def draw() -> dict[str, tuple[Figure, pd.DataFrame]]:
+        trajectories = network.trajectory_data(result)
+        drawn = {
+            "states": (network_figures.states_figure(result), trajectories),
+            "through-time": (network_figures.time_figure(result), trajectories),
+            "curves": (network_figures.curves_figure(result), network.curve_data(result)),
+            "unseen": (network_figures.unseen_figure(result), network.unseen_data(result)),
+        }
+        if result.sizes["seed"] > 5:
+            drawn["distribution"] = network_figures.distribution_figure(result), data
+        return drawn
+
     sheets = {"table": network.network_sheet(result), "states": network.states_sheet(result)}
     words = {
         "states": "Initial states; final states under policy gradient; final states under the non-extrapolating controller.",
@@ -66,17 +69,20 @@ def _network(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
         "unseen": "The cost from each unseen state: policy gradient, the non-extrapolating controller, and one that was trained there.",
         "distribution": "The share of seeds at or below each value of the normalised cost measure.",
     }
-    return Report(drawn, sheets, data, words, {"trajectories": lambda: network_figures.animation(result)})
+    return Report(sheets, data, words, draw, lambda: {"trajectories": network_figures.animation(result)})
 
 
 def _selection(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     data, found = selection.outcome_data(result), selection.correlations(result)
-    curves = result[["cost_curve", "alignment_curve", "coverage_curve"]].to_dataframe().reset_index()
-    drawn = {
-        "methods": (selection_figures.methods_figure(result), data),
-        "correlations": (selection_figures.correlations_figure(result, found), selection.correlation_data(found)),
-        "training": (selection_figures.training_figure(result), curves),
-    }
+
+    def draw() -> dict[str, tuple[Figure, pd.DataFrame]]:
+        curves = result[["cost_curve", "alignment_curve", "coverage_curve"]].to_dataframe().reset_index()
+        return {
+            "methods": (selection_figures.methods_figure(result), data),
+            "correlations": (selection_figures.correlations_figure(result, found), selection.correlation_data(found)),
+            "training": (selection_figures.training_figure(result), curves),
+        }
+
     sheets = {
         "table": selection.main_sheet(result),
         "tails": selection.tail_sheet(result),
@@ -87,7 +93,7 @@ def _selection(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
         "correlations": "How well each number that is known before or early in training ranks the sets by their outcome.",
         "training": "Cost, alignment of gradients and coverage along training.",
     }
-    return Report(drawn, sheets, data, words)
+    return Report(sheets, data, words, draw)
 
 
 KINDS = {"lqr": _lqr, "starts": _starts, "network": _network, "selection": _selection}

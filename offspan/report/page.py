@@ -18,6 +18,8 @@ from offspan.report.paper import EXPERIMENTS, Finding, findings, findings_sheet
 from offspan.report.tables import Sheet, html_table
 
 INK = "svg { color: #1f2328; fill: currentColor } @media (prefers-color-scheme: dark) { svg { color: #e6e9ed } }"
+JUDGED = """A bound agrees where it is kept, a direction where every median goes that way, and a number of the paper's where it is at or
+above our lower quartile (the quadcopter's is one draw of a wide distribution); final states agree within twice the paper's distance."""
 PLAIN = " '/:;,.=()<>-+!*~_{}@"  # what an SVG has in plenty and a data address may have
 
 
@@ -80,6 +82,7 @@ def _overview(sections: list[Section], missing: list[str], claims: dict[str, Any
         head = "".join(f'<th scope="col">{heading}</th>' for heading in ("run", "what", "the paper", "here", "verdict"))
         table = f"<table class='words'><caption>Beside the paper</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         parts.append(f'<div class="wide" role="region" aria-label="Beside the paper" tabindex="0">{table}</div>')
+        parts.append(f'<p class="note">{JUDGED}</p>')
     if missing:
         listed = ", ".join(f"<code>offspan reproduce {escape(name)}</code>" for name in missing)
         parts.append(f"<p>Not run yet: {listed}.</p>")
@@ -96,7 +99,7 @@ def _section(section: Section) -> str:
     parts = [f"<p><code>{escape(section.name)}</code>, run again by <code>{escape(section.command)}</code>.{source}</p>"]
     if section.findings:
         parts.append(html_table(findings_sheet(section.findings), "words"))
-    parts += [_figure(figure, section.report.words[name]) for name, (figure, _) in section.report.figures.items()]
+    parts += [_figure(figure, section.report.words[name]) for name, (figure, _) in section.report.figures().items()]
     parts += [html_table(sheet) for sheet in section.report.sheets.values()]
     if section.diverged:
         parts.append(f"<h3>Divergences</h3><pre>{escape(section.diverged)}</pre>")

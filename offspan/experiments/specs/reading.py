@@ -2,7 +2,6 @@
 
 import importlib.resources
 import tomllib
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from offspan.experiments.specs.base import Spec
 from offspan.experiments.specs.lqr import LQRSpec, Matrices, StartsSpec
 from offspan.experiments.specs.network import Adversarial, NetworkSpec, Objective
 from offspan.experiments.specs.selection import SelectionSpec
+from offspan.files import UNREADABLE
 
 KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network": NetworkSpec, "selection": SelectionSpec}
 
@@ -71,7 +71,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
             return {name: np.asarray(arrays[name], float).tolist() for name in arrays.files}
     except FileNotFoundError:
         raise ValueError(f"there is no file {str(path)!r}.") from None
-    except (OSError, ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{path} is not an .npz file of numbers ({error}); write it with numpy.savez(path, A=…, B=…).") from error
 
 

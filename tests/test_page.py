@@ -1,0 +1,182 @@
+"""The page of runs: what a reader sees of it, in a real browser too."""
+
+import os
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+import xarray as xr
+from playwright.sync_api import sync_playwright
+from typer.testing import CliRunner
+
+from offspan import cli
+from offspan.experiments.gathering import gather
+from offspan.report.paper import FINDINGS, findings
+
+STORED = Path(__file__).parent.parent / "docs" / "results"
+BROWSER = os.environ.get("OFFSPAN_BROWSER") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+
+@pytest.fixture(scope="session")
+def paper(tmp_path_factory) -> Path:
+    """The page of two stored experiments of the paper and of its statements; the others were not run in this folder."""
+    folder = tmp_path_factory.mktemp("some")
+    for name in ("lqr", "pendulum", "verify"):
+        shutil.copytree(STORED / name, folder / name)
+    done = CliRunner().invoke(cli.app, ["report", "--paper", "--folder", str(folder)])
+    assert done.exit_code == 0, done.output
+    assert f"The report: {folder / 'report.html'}" in done.output.replace("\n", "")
+    return folder / "report.html"
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def test_the_page_stands_alone_and_can_be_heard(paper):
+    """No address, no script; every link leads somewhere, every figure is whole and has its words, every table its headings."""
+    page = Elements(paper.read_text())
+    assert not page.all("script")
+    assert all(link["href"].startswith(("#", "data:")) for link in [*page.all("a"), *page.all("link")])
+    anchors = [attributes["id"] for _, attributes in page.found if "id" in attributes]
+    assert len(anchors) == len(set(anchors))
+    linked = {link["href"][1:] for link in page.all("a")}
+    assert {"lqr", "pendulum", "statements", "beside-the-paper", "top"} <= linked <= set(anchors)
+    figures = page.all("img")
+    assert len(figures) == 2 + 4 + 1
+    for figure in figures:
+        assert len(figure["alt"]) > 30
+        svg = ET.fromstring(unquote(figure["src"].removeprefix("data:image/svg+xml,")))
+        assert len(list(svg.iter("{http://www.w3.org/2000/svg}path"))) > 20
+    tables = len(page.all("table"))
+    assert tables >= 8
+    assert len(page.all("caption")) == tables
+    assert all(heading["scope"] in ("col", "row") for heading in page.all("th"))
+    assert "0.0023 (0.0017–0.0028)" in page.text
+    assert "105 of 105 checked claims hold" in page.text
+    assert "offspan reproduce quadcopter-below" in page.text, "what was not run is named"
+    assert "run again by offspan reproduce pendulum." in page.text
+    assert '"jax"' not in page.text
+    assert "jax 0." in page.text, "where it comes from"
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here: install one, or name it in OFFSPAN_BROWSER")
+def test_the_page_in_a_browser(paper):
+    """Figures are seen, links lead there, nothing is wider than a phone, nothing is loaded, nothing complains; in light and dark."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-background-networking"])
+        complaints, loaded, papers = [], [], []
+        for width, scheme in ((1200, "light"), (390, "dark")):
+            page = browser.new_page(viewport={"width": width, "height": 800})
+            page.emulate_media(color_scheme=scheme)  # pyright: ignore[reportArgumentType]
+            page.on("console", lambda message: complaints.append(message.text))
+            page.on("pageerror", lambda error: complaints.append(str(error)))
+            page.on("request", lambda request: loaded.append(request.url[:60]))
+            page.goto(paper.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            seen = page.evaluate("Array.from(document.images, i => [i.complete, i.naturalWidth, i.getBoundingClientRect().width])")
+            assert len(seen) == 7
+            assert all(complete and natural > 0 and shown > 300 for complete, natural, shown in seen)
+            for link in page.locator("nav a").all():
+                link.click()
+                target = page.locator(link.get_attribute("href") or "none")
+                assert abs(target.bounding_box()["y"]) < 800, "the link did not lead there"  # pyright: ignore[reportOptionalSubscript]
+            page.locator("#lqr summary").first.click()
+            assert page.locator("#lqr pre").first.is_visible()
+            papers.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            contrast = page.evaluate(CONTRAST)
+            assert min(contrast.values()) >= 4.5, contrast
+        browser.close()
+    assert complaints == []
+    assert all(url.startswith(("file:", "data:")) for url in loaded)
+    assert len(set(papers)) == 2
+
+
+# WCAG's contrast of every text that can be told apart by its class, against the page's background.
+CONTRAST = """() => {
+  const light = colour => { const [r, g, b] = colour.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b }
+  const paper = light(getComputedStyle(document.body).backgroundColor)
+  const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
+  const of = element => ratio(light(getComputedStyle(element).color), paper)
+  const kinds = ['p', 'a', 'caption', 'figcaption', '.note', '.agrees', 'summary', 'footer p']
+  return Object.fromEntries(kinds.map(s => [s, of(document.querySelector(s))]))
+}"""
+
+
+def stored(name: str) -> tuple[str | None, xr.Dataset, xr.Dataset | None]:
+    (run,) = gather(STORED, [name])
+    return run.preset, run.result, run.beside
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_stored_results_beside_the_paper(name):
+    """What differs, the docs explain: random systems of dimension 40 diverge, and H = 8 does not always help random ones."""
+    found = findings(*stored(name))
+    assert found
+    differing = {"lqr-large": 2, "lqr-long-horizon": 1}
+    assert sum(not one.agrees for one in found) == differing.get(name, 0)
+
+
+def test_a_result_that_is_not_the_papers_is_told_apart():
+    """Each verdict turns when the number it is about is changed."""
+    preset, lqr, _ = stored("lqr")
+    assert [one.agrees for one in findings(preset, lqr)] == [True] * 4
+    worse = lqr.copy(deep=True)
+    worse["normalized_cost"][:] = 1.01
+    worse["excess_training_cost"][:] = 1e-7
+    assert [one.agrees for one in findings(preset, worse)] == [False] * 4
+    assert findings(preset, lqr.assign_attrs(quick=1)) == [] == findings(None, lqr)
+    preset, pendulum, _ = stored("pendulum")
+    assert [one.agrees for one in findings(preset, pendulum)] == [True, True]
+    worse = pendulum.assign(normalized_cost=pendulum.normalized_cost + 0.003)
+    worse["policy_gradient_unseen_trajectory"][0, -1, 0] += 0.2
+    assert [one.agrees for one in findings(preset, worse)] == [False, False]
+    preset, further, _ = stored("quadcopter-further")
+    nearer = further.assign(policy_gradient_unseen_cost=1 / further.policy_gradient_unseen_cost)
+    assert [one.agrees for one in findings(preset, nearer)] == [True, False]
+    preset, starts, _ = stored("shift-regularized")
+    assert [one.agrees for one in findings(preset, starts.isel(iteration=slice(0, 100)))] == [False, False, True]
+    preset, sweep, _ = stored("lqr-horizon-sweep")
+    assert [one.agrees for one in findings(preset, sweep.assign(status=sweep.status * 0))] == [False]
+
+
+def test_runs_are_named_one_by_one_or_all_together(tmp_path):
+    shutil.copytree(STORED / "shift-regularized", tmp_path / "shift-regularized")
+    run = lambda *arguments: CliRunner().invoke(cli.app, ["report", *arguments, "--folder", str(tmp_path)])  # noqa: E731
+    assert run("shift-regularized", "--output", str(tmp_path / "one.html")).exit_code == 0
+    text = (tmp_path / "one.html").read_text()
+    assert re.search(r"<h2>R ≠ 0: one minimiser</h2>", text)
+    assert "the statements" not in Elements(text).text
+    assert run().exit_code == 0
+    assert "the runs in" in (tmp_path / "report.html").read_text()
+    for arguments, sentence in (
+        (["nothing"], "there is no run 'nothing'"),
+        (["shift-regularised"], "did you mean 'shift-regularized'?"),
+        (["shift-regularized", "--paper"], "but not both"),
+    ):
+        done = run(*arguments)
+        assert isinstance(done.exception, ValueError)
+        assert sentence in str(done.exception)
