@@ -3,14 +3,23 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: reproduce test lint format docs constraints clean
+.PHONY: reproduce test coverage harden lint format docs package benchmark constraints clean
 
 reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr
 	@$(BIN)/offspan reproduce pendulum --quick
+	@$(BIN)/offspan report
 
 test: $(VENV)/.dev
 	@$(BIN)/pytest -q -n auto --dist loadfile
+
+coverage: $(VENV)/.dev
+	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
+
+# Twenty times the spoilt inputs of the tests, and real runs killed at random moments: about half an hour.
+harden: $(VENV)/.dev
+	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q tests/test_fuzz.py
+	@$(BIN)/python tests/kills.py
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
@@ -23,6 +32,18 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "docs: site/index.html"
+
+# Wheel and source, built, and the wheel tried in an environment of its own, away from the checkout.
+package: $(VENV)/.dev
+	@rm -rf dist $(VENV)/clean && $(BIN)/python -m build --outdir dist . > $(VENV)/build.log 2>&1 || { tail -20 $(VENV)/build.log; exit 1; }
+	@$(PYTHON) -m venv $(VENV)/clean
+	@$(VENV)/clean/bin/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) dist/*.whl
+	@cd $(VENV)/clean && bin/offspan --version && bin/offspan reproduce lqr --quick --folder runs && bin/offspan report --folder runs
+	@$(VENV)/clean/bin/python -c 'import json, offspan; assert json.load(open("$(VENV)/clean/runs/lqr-quick/provenance.json"))["offspan"] == offspan.__version__'
+	@ls dist
+
+benchmark: $(VENV)/.dev
+	@$(BIN)/python benchmarks
 
 # The newest versions that the ranges of pyproject.toml allow; commit the file when the tests pass with them.
 constraints:

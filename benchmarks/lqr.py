@@ -94,6 +94,7 @@ def main() -> None:
     headings = "(D, H)", "runs", "µs/iteration", "iterations·runs/s", "GFLOP/s", "of peak", "× NumPy loop", "compile s"
     print("".join(f"{heading:>19}" for heading in headings))
     for dim, horizon, counts, runs_each, iterations in (
+        (5, 5, [2], 1, 5_000),
         (5, 5, [1, 2, 3, 4], 60, 5_000),
         (5, 8, [1, 2, 3, 4], 60, 3_000),
         (40, 40, [1, 10, 20, 30], 12, 1_000),

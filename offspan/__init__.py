@@ -30,7 +30,7 @@ from offspan.training import (
     train_lqr_batch,
 )
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "LQR",
