@@ -45,9 +45,8 @@ def seconds(call) -> float:
 
 
 def table(title: str, problem, candidates, controller, optimizer, methods, iterations: int, training: float) -> None:
-    print(
-        f"{title}; one training of {iterations:,} iterations: {training:.2f} s\n{'method':>16}{'rollouts':>12}{'seconds':>10}{'trainings':>11}"
-    )
+    print(f"{title}; one training of {iterations:,} iterations: {training:.2f} s")
+    print(f"{'method':>16}{'rollouts':>12}{'seconds':>10}{'trainings':>11}")
     for method in methods:
         found = []
         options = {} if method in WITHOUT_TRAINING else {"optimizer": optimizer, "iterations": iterations}
