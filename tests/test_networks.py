@@ -180,6 +180,15 @@ def test_the_diagnosis_multiplies_the_step_jacobians():
     assert str(diagnosis).startswith("Nothing diverged: after 3 iterations")
 
 
+def test_lengths_in_a_diagnosis_overflow_no_sooner_than_the_states():
+    """x_1 = (1 + K) x_0 with |1 + K| > 1e154, whose square is no number any more."""
+    problem, seen = offspan.identity(1, horizon=2), offspan.basis(1)
+    run = offspan.train(problem, offspan.Linear(np.zeros((1, 1))), seen, optimizer=optax.sgd(10.0), iterations=50)
+    x1 = abs(1 + float(run.controller.K[0, 0]))
+    assert 1e154 < x1 < np.inf
+    assert offspan.diagnose(problem, run, seen).state_norms[:2].tolist() == [1.0, x1]
+
+
 def test_the_diagnosis_finds_where_the_cost_exploded():
     problem, x0s = offspan.gaussian(jax.random.key(0), 3, horizon=6), offspan.basis(3, 1)
     run = offspan.train(problem, offspan.Linear(np.zeros((3, 3))), x0s, optimizer=optax.sgd(2.0), iterations=100)

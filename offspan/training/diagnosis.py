@@ -109,7 +109,7 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
             what, time_step = "gradient", X.shape[1] - 1 - steps_before
         else:
             J_is_finite, gradient_is_finite = _finite_value_and_gradient(cost, problem, controller, x0s)
-            largest = np.linalg.norm(costates.astype(float), axis=2) if J_is_finite else C
+            largest = _lengths(costates) if J_is_finite else C
             x0, time_step = map(int, np.unravel_index(np.argmax(largest), largest.shape))
             if not (J_is_finite and gradient_is_finite):
                 what = "gradient" if J_is_finite else "cost"
@@ -123,9 +123,9 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
             _explosion(run),
             time_step,
             x0,
-            np.linalg.norm(X[x0].astype(float), axis=1),
+            _lengths(X[x0]),
             np.array([_spectral_norm(product) for product in products[x0]]),
-            np.linalg.norm(costates[x0].astype(float), axis=1),
+            _lengths(costates[x0]),
         )
 
 
@@ -167,6 +167,14 @@ def _backwards(jacobians: np.ndarray, cost_gradients: np.ndarray) -> np.ndarray:
     for h in range(jacobians.shape[1] - 2, -1, -1):
         costates[:, h] += np.einsum("sij,si->sj", jacobians[:, h], costates[:, h + 1])
     return costates
+
+
+def _lengths(X: np.ndarray) -> np.ndarray:
+    """Over the last axis, by numbers relative to the largest, whose squares do not overflow before the length does."""
+    X = X.astype(float)
+    largest = np.abs(X).max(axis=-1)
+    scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+    return scale * np.linalg.norm(X / scale[..., None], axis=-1)
 
 
 def _spectral_norm(M: np.ndarray) -> float:
