@@ -1,17 +1,14 @@
 """The command line: parse, call one function, print."""
 
 import os
-import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
 import offspan
@@ -40,6 +37,7 @@ def reproduce(
     folder: Root = RUNS,
 ) -> None:
     """Runs experiments of the paper; prints their tables and draws their figures. `selection` stands for all presets selection-…"""
+    from offspan.actions import run_and_report
     from offspan.experiments.specs.reading import load_preset, preset_names, presets_for
 
     if bool(names) == every:
@@ -48,15 +46,16 @@ def reproduce(
     specs = [load_preset(name) for name in dict.fromkeys(asked)]
     for spec in specs:
         spec = spec if seeds is None else spec.with_seeds(seeds)
-        _run_and_report(spec.as_quick() if quick else spec, folder)
+        run_and_report(spec.as_quick() if quick else spec, folder, console)
 
 
 @app.command("run")
 def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder: Root = RUNS) -> None:
     """Runs an experiment of your own."""
+    from offspan.actions import run_and_report
     from offspan.experiments.specs.reading import load_spec
 
-    _run_and_report(load_spec(spec), folder)
+    run_and_report(load_spec(spec), folder, console)
 
 
 @app.command("select")
@@ -98,11 +97,12 @@ def map_region(
     folder: Root = RUNS,
 ) -> None:
     """Draws what a trained controller costs over a region of initial states, with the seen and unseen ones marked."""
+    from offspan.actions import stored_run
     from offspan.experiments.mapping import map_of_run
     from offspan.report.maps import map_data, map_figure
     from offspan.report.network import NAMES
 
-    stored = _stored(run, folder)
+    stored = stored_run(run, folder)
     with console.status("drawing …"):
         found, spec, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin)
         names = [NAMES[spec.problem][d] for d in found.coordinates]
@@ -140,11 +140,12 @@ def show(
     folder: Root = RUNS,
 ) -> None:
     """A table of a run."""
+    from offspan.actions import reported, stored_run
     from offspan.checks import nearest
     from offspan.report.kinds import report
     from offspan.report.tables import terminal_table
 
-    shown = _reported(run, report, _stored(run, folder).load_result())
+    shown = reported(run, report, stored_run(run, folder).load_result())
     if table not in shown.sheets:
         raise ValueError(f"{run} has no table {table!r}{nearest(table, list(shown.sheets))}; there are {', '.join(shown.sheets)}.")
     if csv and table != "table":
@@ -165,50 +166,12 @@ def write_page(
     folder: Root = RUNS,
 ) -> None:
     """Writes one HTML page of one run, several or all: figures, tables, our numbers beside the paper's, and where it all comes from."""
-    from offspan.experiments.gathering import finished, gather, stored_claims, with_variants
-    from offspan.files import write_whole
-    from offspan.report import page, theory_figures
-    from offspan.report.paper import EXPERIMENTS
-    from offspan.theory import illustrations
+    from offspan.actions import write_report
 
     if runs and paper:
         raise ValueError("name the runs to report on, or say --paper, but not both.")
-    found = finished(folder, list(EXPERIMENTS))
-    names = list(dict.fromkeys(runs)) if runs else with_variants(found, list(EXPERIMENTS)) if paper else found
-    claims = None if runs else stored_claims(folder)
-    if not names and claims is None:
-        raise ValueError(f"there is no finished run in {folder} to report on; `offspan reproduce lqr` makes one.")
-    target = output or folder / "report.html"
-    with console.status("drawing …") as status:
-        sections = []
-        for name in names:
-            status.update(f"drawing {name} …")
-            (run,) = gather(folder, [name])
-            sections.append(_reported(name, page.section, run))
-        intuition = theory_figures.intuition_figure(illustrations.intuition())[0] if claims else None
-        missing = [name for name in EXPERIMENTS if name not in names] if paper else []
-        heading = "The paper, reproduced" if paper else "offspan: report of " + (", ".join(names) if runs else f"the runs in {folder}")
-        text = page.page(heading, offspan.__version__, sections, missing, claims, intuition)
-        write_whole(target, lambda path: path.write_text(text, encoding="utf-8"))
+    target = write_report(list(dict.fromkeys(runs or [])), paper, output or folder / "report.html", folder, console)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
-
-
-def _reported(name: str, make: Callable[..., Any], *arguments: Any) -> Any:
-    """What `make` makes of a result; a result that lacks what its kind has is a person's mistake, not the program's."""
-    try:
-        return make(*arguments)
-    except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError) as error:
-        raise ValueError(f"the result of {name} does not hold what it should ({type(error).__name__}: {error}); run it again.") from error
-
-
-def _stored(run: str, folder: Path):
-    from offspan.checks import nearest
-    from offspan.experiments.store import RunFolder, find_runs
-
-    stored = RunFolder(folder / run)
-    if not stored.spec_file.exists():
-        raise ValueError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
-    return stored
 
 
 @app.command()
@@ -224,6 +187,7 @@ def verify(
     folder: Annotated[Path, typer.Option("--folder", help="Where `verify/` is written, over what an earlier verification left.")] = RUNS,
 ) -> None:
     """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
+    from offspan.actions import draw_theory
     from offspan.files import write_whole
     from offspan.report.claims import json_claims, markdown_claims, statement_text, terminal_claims
     from offspan.theory import verify as theory
@@ -246,82 +210,9 @@ def verify(
         write_whole(target / name, lambda path, text=text: path.write_text(text))
     console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)
     if figures:
-        _draw_theory(target)
+        draw_theory(target, console)
     if not all(claim.holds for claim in claims):
         raise typer.Exit(1)
-
-
-def _draw_theory(target: Path) -> None:
-    from offspan.experiments.store import RunFolder
-    from offspan.report import random_figures
-    from offspan.report import theory_figures as draw
-    from offspan.theory import illustrations, random_illustrations
-
-    with console.status("drawing …"):
-        drawn = {
-            "intuition": draw.intuition_figure(illustrations.intuition()),
-            "shift-horizon": draw.shift_horizon_figure(illustrations.shift_over_horizons(), dim=5),
-            "norm-gap": draw.norm_gap_figure(illustrations.norm_gap_over_dimensions()),
-            "shift-weights": draw.weight_figure(illustrations.shift_over_weights(), dim=5),
-            "random-bounds": random_figures.bounds_figure(random_illustrations.exact_and_bounds(dim=10), dim=10),
-            "random-rates": random_figures.rates_figure(random_illustrations.best_rates()),
-            "random-systems": random_figures.systems_figure(random_illustrations.ratios_of_systems()),
-            "random-training": random_figures.end_figure(random_illustrations.first_step_and_end(5, 3), dim=5, horizon=3),
-            "surfaces": random_figures.surfaces_figure(random_illustrations.small_surfaces()),
-        }
-        written = RunFolder(target).save_report(drawn, {})
-    console.print("Figures and their data: " + ", ".join(str(path) for path in written), soft_wrap=True)
-
-
-def _run_and_report(spec, folder: Path) -> None:
-    from offspan.experiments.run import run
-    from offspan.experiments.store import RunFolder
-    from offspan.report.kinds import report
-    from offspan.report.tables import latex_table, markdown_table, terminal_table
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    interrupted = False
-
-    def interrupt(*_) -> None:
-        nonlocal interrupted
-        interrupted = True
-        raise KeyboardInterrupt
-
-    def progress(share: float) -> None:
-        # Python drops an exception that is raised inside a finaliser, and with it a Ctrl-C at that moment.
-        if interrupted:
-            raise KeyboardInterrupt
-        bar.update(task, completed=share)
-
-    try:
-        signal.signal(signal.SIGINT, interrupt)
-        with Progress(*columns, console=console) as bar:
-            task = bar.add_task(spec.name, total=1.0)
-            result = run(spec, folder, progress)
-            bar.update(task, completed=1.0)
-    except KeyboardInterrupt:
-        print(f"offspan: stopped; what was done of {spec.name} is kept, and the same command goes on from there.", file=sys.stderr)
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    other = getattr(spec, "compare_with", None)
-    beside = RunFolder(folder / other) if other else None
-    if beside is not None and not beside.is_complete():
-        console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
-        beside = None
-    made = report(result, beside.load_result() if beside else None)
-    console.print(terminal_table(made.sheets["table"]))
-    tables = {f"{name}.md": markdown_table(sheet) for name, sheet in made.sheets.items()}
-    tables |= {f"{name}.tex": latex_table(sheet) for name, sheet in made.sheets.items()}
-    with console.status("drawing …"):
-        written = RunFolder(folder / spec.name).save_report(made.figures(), tables, made.animations())
-    console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 
 def _cores() -> int:

@@ -33,6 +33,13 @@ def offspan_command(*arguments: str, cwd) -> subprocess.CompletedProcess:
     return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=cwd, env={**os.environ, "COLUMNS": "80"})
 
 
+def printed(*arguments: str) -> str:
+    """What the command prints, in this process, which has jax at hand."""
+    done = CliRunner().invoke(cli.app, list(arguments), env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
 def test_a_spec_of_ones_own_from_the_first_run_to_its_table(tmp_path):
     """run, list, show, show --csv; the identity's measures are 1 after any number of iterations."""
     (tmp_path / "mine.toml").write_text(SPEC)
@@ -46,11 +53,12 @@ def test_a_spec_of_ones_own_from_the_first_run_to_its_table(tmp_path):
     assert len(data) == 3 * 2
     assert (data.loc["identity", ["normalized_optimality", "normalized_cost"]] - 1).abs().max(axis=None) < 1e-12
     assert (data.loc["shift", "normalized_optimality"] < 1).all()
-    listed = offspan_command("list", cwd=tmp_path)
-    assert "lqr-long-horizon" in listed.stdout
-    assert "complete" in listed.stdout
-    assert offspan_command("show", "mine", "--csv", cwd=tmp_path).stdout == (figures / "measures.csv").read_text()
-    assert "gaussian" in offspan_command("show", "mine", cwd=tmp_path).stdout
+    where = ["--folder", str(tmp_path / "runs")]
+    listed = printed("list", *where)
+    assert "lqr-long-horizon" in listed
+    assert "complete" in listed
+    assert printed("show", "mine", "--csv", *where) == (figures / "measures.csv").read_text()
+    assert "gaussian" in printed("show", "mine", *where)
 
 
 def test_quick_presets_say_so(tmp_path):
@@ -73,9 +81,10 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     assert "Traceback" not in errors
     share = folder.share_done()
     assert 0 < share < 1
-    assert f"{share:.0%} done" in offspan_command("list", cwd=tmp_path).stdout
+    where = ["--folder", str(tmp_path / "runs")]
+    assert f"{share:.0%} done" in printed("list", *where)
     (folder.checkpoints / "part-0.npz").write_bytes(b"cut short")
-    assert "cannot be read" in offspan_command("list", cwd=tmp_path).stdout
+    assert "cannot be read" in printed("list", *where)
 
 
 def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
@@ -110,12 +119,16 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
         (["show", "nothing"], "there is no run 'nothing' in runs."),
     ],
 )
-def test_a_persons_mistake_is_exit_code_2_without_a_traceback(tmp_path, arguments, sentence):
+def test_a_persons_mistake_is_exit_code_2_without_a_traceback(tmp_path, monkeypatch, capsys, arguments, sentence):
     (tmp_path / "taken").write_text("a file where a folder is wanted")
-    done = offspan_command(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["offspan", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    errors = capsys.readouterr().err
+    assert sentence in errors
+    assert "Traceback" not in errors
     assert (tmp_path / "taken").read_text() == "a file where a folder is wanted"
 
 

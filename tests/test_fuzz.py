@@ -315,9 +315,9 @@ WORDS = [
 def test_command_line_arguments(stored, tmp_path, monkeypatch):
     """200 command lines of words out of place; what would train or draw for long is left out, the rest is done."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_run_and_report", lambda spec, folder: None)
+    monkeypatch.setattr("offspan.actions.run_and_report", lambda spec, folder, console: None)
     monkeypatch.setattr("offspan.theory.verify.verify", lambda labels, settings, on_label: iter(()))
-    monkeypatch.setattr(cli, "_draw_theory", lambda target: None)
+    monkeypatch.setattr("offspan.actions.draw_theory", lambda target, console: None)
     monkeypatch.setattr("offspan.report.page._figure", lambda figure, words: "")
     # No good, and found to be so before anything is chosen.
     (tmp_path / "spec.toml").write_text(

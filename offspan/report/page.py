@@ -50,7 +50,7 @@ def page(
 ) -> str:
     """`missing` are presets that were not run, `claims` is the content of claims.json, if there was a verification."""
     parts = [("beside-the-paper", "Ours and the paper's", _overview(sections, missing, claims))]
-    parts += [(section.name, _heading(section), _section(section)) for section in sections]
+    parts += [(f"run-{section.name}", _heading(section), _section(section)) for section in sections]
     if claims is not None:
         parts.append(("statements", "The statements, checked", _statements(claims, intuition)))
     contents = "".join(f'<li><a href="#{escape(anchor)}">{escape(title)}</a></li>' for anchor, title, _ in parts)
@@ -74,7 +74,7 @@ def _overview(sections: list[Section], missing: list[str], claims: dict[str, Any
         parts.append(f'<p><strong>{holding} of {counted} checked claims hold</strong>: <a href="#statements">the statements</a>.</p>')
     if compared:
         rows = "".join(
-            f'<tr><th scope="row"><a href="#{escape(section.name)}">{escape(section.name)}</a></th><td>{escape(finding.what)}</td>'
+            f'<tr><th scope="row"><a href="#run-{escape(section.name)}">{escape(section.name)}</a></th><td>{escape(finding.what)}</td>'
             f"<td>{escape(finding.paper)}</td><td>{escape(finding.ours)}</td>"
             f'<td class="{finding.verdict}">{finding.verdict}</td></tr>'
             for section, finding in compared
