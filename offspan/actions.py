@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 import offspan
 from offspan.checks import nearest
-from offspan.experiments.gathering import finished, gather, stored_claims, with_variants
+from offspan.experiments.gathering import finished, gather, stored_claims, variants
 from offspan.experiments.run import run
 from offspan.experiments.specs.base import Spec
 from offspan.experiments.store import RunFolder, find_runs
@@ -73,22 +73,30 @@ def run_and_report(spec: Spec, folder: Path, console: Console) -> None:
 
 def write_report(runs: list[str], paper: bool, target: Path, folder: Path, console: Console) -> Path:
     """One page of the runs that are named, of the paper's, or of all that have a result; returns where it is."""
-    found = finished(folder, list(EXPERIMENTS))
-    names = runs or (with_variants(found, list(EXPERIMENTS)) if paper else found)
+    presets = list(EXPERIMENTS)
+    every = finished(folder)
+    of_the_paper = variants(every, presets)
+    names = runs or (of_the_paper if paper else [*of_the_paper, *(name for name in every if name not in of_the_paper)])
     claims = None if runs else stored_claims(folder)
     if not names and claims is None:
         raise ValueError(f"there is no finished run in {folder} to report on; `offspan reproduce lqr` makes one.")
+    sections, unreadable = [], []
     with console.status("drawing …") as status:
-        sections = []
         for name in names:
             status.update(f"drawing {name} …")
-            (run,) = gather(folder, [name])
-            sections.append(reported(name, page.section, run))
+            try:
+                sections.append(reported(name, page.section, gather(folder, name)))
+            except ValueError as error:
+                if runs:
+                    raise
+                unreadable.append(str(error))  # one damaged run is no reason to show none
         intuition = theory_figures.intuition_figure(illustrations.intuition())[0] if claims else None
-        missing = [name for name in EXPERIMENTS if name not in names] if paper else []
+        missing = [name for name in presets if name not in names] if paper else []
         heading = "The paper, reproduced" if paper else f"Report of {', '.join(runs) if runs else f'the runs in {folder}'}"
-        text = page.page(heading, offspan.__version__, sections, missing, claims, intuition)
+        text = page.page(heading, offspan.__version__, sections, missing=missing, unreadable=unreadable, claims=claims, intuition=intuition)
         write_whole(target, lambda path: path.write_text(text, encoding="utf-8"))
+    for sentence in unreadable:
+        console.print(f"Left out: {sentence}", soft_wrap=True)
     return target
 
 

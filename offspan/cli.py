@@ -207,7 +207,7 @@ def verify(
     target.mkdir(parents=True, exist_ok=True)
     texts = {"claims.md": markdown_claims(claims, settings), "claims.json": json_claims(claims, settings, offspan.__version__)}
     for name, text in texts.items():
-        write_whole(target / name, lambda path, text=text: path.write_text(text))
+        write_whole(target / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))
     console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)
     if figures:
         draw_theory(target, console)

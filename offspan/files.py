@@ -35,6 +35,8 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
     beside = path.with_name(f".{os.getpid()}.{path.name}")
     try:
         write(beside)
+        with beside.open("r+b") as file:
+            os.fsync(file.fileno())  # else a power cut can leave the new name with nothing in it
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

@@ -304,22 +304,25 @@ def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):
 
 
 def test_a_second_process_in_the_same_folder_is_told_and_touches_nothing(tmp_path):
-    """While one process trains, another is started on the same spec; the first one goes on to the result it would have had."""
+    """While one process trains, another is started on the same spec; when the first is killed, the folder is free again."""
     path = write(tmp_path / "long.toml", SPEC.replace("iterations = 2500", "iterations = 4000000"))
     command = [sys.executable, "-c", "from offspan.cli import main; main()", "run", str(path), "--folder", str(tmp_path / "runs")]
     first = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     folder = RunFolder(tmp_path / "runs" / "long")
     while first.poll() is None and not folder.spec_file.exists():
         time.sleep(0.05)
-    first.send_signal(signal.SIGSTOP)  # so that what is in the folder is the second one's doing
-    before = {found: found.stat().st_mtime_ns for found in folder.path.rglob("*")}
-    second = subprocess.run(command, capture_output=True, text=True)
+    try:
+        first.send_signal(signal.SIGSTOP)  # so that what is in the folder is the second one's doing
+        before = {found: found.stat().st_mtime_ns for found in folder.path.rglob("*")}
+        second = subprocess.run(command, capture_output=True, text=True)
+        after = {found: found.stat().st_mtime_ns for found in folder.path.rglob("*")}
+    finally:
+        first.kill()
+        first.wait()
     assert second.returncode == 2
     assert "another process is at work in" in second.stderr
     assert "Traceback" not in second.stderr
-    assert {found: found.stat().st_mtime_ns for found in folder.path.rglob("*")} == before
-    first.kill()
-    first.wait()
+    assert after == before
     with folder.claimed(load_spec(path)):  # a killed process holds nothing
         pass
 
@@ -327,24 +330,32 @@ def test_a_second_process_in_the_same_folder_is_told_and_touches_nothing(tmp_pat
 def test_a_foreign_folder_is_left_alone(spec, tmp_path):
     (tmp_path / "small").mkdir()
     write(tmp_path / "small" / "thesis.tex", "all of it")
+    write(tmp_path / "small" / ".1.keep", "and what it rests on")
     with pytest.raises(ValueError, match="is there already and is not a run of offspan"):
         run(spec, tmp_path, ignore)
-    assert [path.name for path in (tmp_path / "small").iterdir()] == ["thesis.tex"]
+    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == [".1.keep", "thesis.tex"]
 
 
-def test_a_result_cut_short_is_told(spec, tmp_path):
-    run(spec, tmp_path, ignore)
+def test_a_result_cut_short_is_told_and_can_be_made_again(spec, tmp_path):
+    result = run(spec, tmp_path, ignore)
     file = tmp_path / "small" / "result.nc"
     whole = file.read_bytes()
     for length in (0, 10, len(whole) // 2, len(whole) - 100):
         file.write_bytes(whole[:length])
         with pytest.raises(ValueError, match="is not the file that the run wrote"):
             run(spec, tmp_path, ignore)
+    checkpoint = tmp_path / "small" / "checkpoint" / "part-0.npz"
+    checkpoint.parent.mkdir()
+    checkpoint.write_bytes(b"of a process that was killed at the very end")
     (tmp_path / "small" / "provenance.json").unlink()
     for length in (0, 10, len(whole) // 2, len(whole) - 100):
         file.write_bytes(whole[:length])
         with pytest.raises(ValueError, match="is cut short or no result file"):
             run(spec, tmp_path, ignore)
+    assert checkpoint.exists(), "what the result could be made from again was dropped"
+    checkpoint.unlink()
+    file.unlink()  # as the sentence says
+    assert run(spec, tmp_path, ignore).identical(result)
 
 
 def test_a_checkpoint_cut_short_is_told_and_not_lost(spec, tmp_path):

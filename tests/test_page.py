@@ -15,7 +15,8 @@ from playwright.sync_api import sync_playwright
 from typer.testing import CliRunner
 
 from offspan import cli
-from offspan.experiments.gathering import gather
+from offspan.experiments.gathering import gather, variants
+from offspan.experiments.store import RunFolder
 from offspan.report.paper import FINDINGS, findings
 
 STORED = Path(__file__).parent.parent / "docs" / "results"
@@ -26,9 +27,9 @@ BROWSER = os.environ.get("OFFSPAN_BROWSER") or next(
 
 @pytest.fixture(scope="session")
 def paper(tmp_path_factory) -> Path:
-    """The page of two stored experiments of the paper and of its statements; the others were not run in this folder."""
+    """The page of three stored experiments of the paper and of its statements; the others were not run in this folder."""
     folder = tmp_path_factory.mktemp("some")
-    for name in ("lqr", "pendulum", "verify"):
+    for name in ("lqr", "lqr-large", "pendulum", "verify"):
         shutil.copytree(STORED / name, folder / name)
     done = CliRunner().invoke(cli.app, ["report", "--paper", "--folder", str(folder)])
     assert done.exit_code == 0, done.output
@@ -65,7 +66,7 @@ def test_the_page_stands_alone_and_can_be_heard(paper):
     linked = {link["href"][1:] for link in page.all("a")}
     assert {"run-lqr", "run-pendulum", "statements", "beside-the-paper", "top"} <= linked <= set(anchors)
     figures = page.all("img")
-    assert len(figures) == 2 + 4 + 1
+    assert len(figures) == 2 + 2 + 4 + 1
     for figure in figures:
         assert len(figure["alt"]) > 30
         svg = ET.fromstring(unquote(figure["src"].removeprefix("data:image/svg+xml,")))
@@ -97,7 +98,7 @@ def test_the_page_in_a_browser(paper):
             page.goto(paper.as_uri())
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             seen = page.evaluate("Array.from(document.images, i => [i.complete, i.naturalWidth, i.getBoundingClientRect().width])")
-            assert len(seen) == 7
+            assert len(seen) == 9
             assert all(complete and natural > 0 and shown > 300 for complete, natural, shown in seen)
             for link in page.locator("nav a").all():
                 link.click()
@@ -121,13 +122,13 @@ CONTRAST = """() => {
   const paper = light(getComputedStyle(document.body).backgroundColor)
   const ratio = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)
   const of = element => ratio(light(getComputedStyle(element).color), paper)
-  const kinds = ['p', 'a', 'caption', 'figcaption', '.note', '.agrees', 'summary', 'footer p']
+  const kinds = ['p', 'a', 'caption', 'figcaption', '.note', '.agrees', '.differs', 'summary', 'footer p']
   return Object.fromEntries(kinds.map(s => [s, of(document.querySelector(s))]))
 }"""
 
 
 def stored(name: str) -> tuple[str | None, xr.Dataset, xr.Dataset | None]:
-    (run,) = gather(STORED, [name])
+    run = gather(STORED, name)
     return run.preset, run.result, run.beside
 
 
@@ -148,7 +149,8 @@ def test_a_result_that_is_not_the_papers_is_told_apart():
     worse["normalized_cost"][:] = 1.01
     worse["excess_training_cost"][:] = 1e-7
     assert [one.agrees for one in findings(preset, worse)] == [False] * 4
-    assert findings(preset, lqr.assign_attrs(quick=1)) == [] == findings(None, lqr)
+    assert findings(None, lqr) == []
+    assert findings(preset, lqr.assign_attrs(iterations=99_999)) == [] == findings(preset, lqr.isel(seed=slice(0, 19)))
     preset, pendulum, _ = stored("pendulum")
     assert [one.agrees for one in findings(preset, pendulum)] == [True, True]
     worse = pendulum.assign(normalized_cost=pendulum.normalized_cost + 0.003)
@@ -157,10 +159,39 @@ def test_a_result_that_is_not_the_papers_is_told_apart():
     preset, further, _ = stored("quadcopter-further")
     nearer = further.assign(policy_gradient_unseen_cost=1 / further.policy_gradient_unseen_cost)
     assert [one.agrees for one in findings(preset, nearer)] == [True, False]
+    all_diverged = further.assign(policy_gradient_status=further.policy_gradient_status * 0 + 2)
+    assert not findings(preset, all_diverged)[1].agrees
     preset, starts, _ = stored("shift-regularized")
     assert [one.agrees for one in findings(preset, starts.isel(iteration=slice(0, 20)))] == [False, False, True]
+    preset, longer, beside = stored("lqr-long-horizon")
+    assert len(findings(preset, longer, beside)) == 6
+    assert beside is not None
+    assert len(findings(preset, longer, beside.isel(seen=slice(0, 2)))) == 4, "another experiment is not compared with"
     preset, sweep, _ = stored("lqr-horizon-sweep")
     assert [one.agrees for one in findings(preset, sweep.assign(status=sweep.status * 0))] == [False]
+
+
+def test_variants_of_a_preset_are_told_from_other_presets():
+    names = ["lqr", "lqr-20-seeds", "lqr-5-seeds-quick", "lqr-large-quick", "lqr-long-horizon-5-seeds", "lqr-mine-quick", "my-lqr"]
+    assert variants(names, ["lqr", "lqr-large"]) == ["lqr", "lqr-20-seeds", "lqr-5-seeds-quick", "lqr-large-quick"]
+
+
+def test_a_run_that_cannot_be_drawn_is_left_out_and_said_so(tmp_path):
+    for name in ("shift-regularized", "pendulum", "verify"):
+        shutil.copytree(STORED / name, tmp_path / name)
+    folder = RunFolder(tmp_path / "pendulum")
+    folder.save_result(folder.load_result().drop_vars("policy_gradient_curve"), {})
+    claims = (tmp_path / "verify" / "claims.json").read_text()
+    (tmp_path / "verify" / "claims.json").write_text(claims.replace('"prop:shift"', '"prop:of-an-older-version"'))
+    done = CliRunner().invoke(cli.app, ["report", "--folder", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert "Left out: the result of pendulum does not hold what it should" in done.output
+    page = Elements((tmp_path / "report.html").read_text())
+    assert "Left out: the result of pendulum" in page.text
+    assert "prop:of-an-older-version" in page.text
+    assert [one["id"] for one in page.all("section")] == ["beside-the-paper", "run-shift-regularized", "statements"]
+    alone = CliRunner().invoke(cli.app, ["report", "pendulum", "--folder", str(tmp_path)])
+    assert isinstance(alone.exception, ValueError)
 
 
 def test_runs_are_named_one_by_one_or_all_together(tmp_path):

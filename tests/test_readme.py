@@ -75,3 +75,5 @@ def test_the_paper_map_names_functions_that_exist():
 
 def test_versions_agree():
     assert f"version: {offspan.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {offspan.__version__} (" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"Made by offspan {offspan.__version__} from stored results" in (ROOT / "docs" / "results" / "paper.html").read_text()

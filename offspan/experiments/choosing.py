@@ -113,6 +113,6 @@ def _one(values: Any) -> bool:
 def save_chosen(spec: Spec, path: Path) -> None:
     """As TOML for `offspan run`; a file that is there and says something else is left alone."""
     text = tomli_w.dumps(spec.model_dump(exclude_none=True))
-    if path.exists() and tomllib.loads(path.read_text()) != tomllib.loads(text):
+    if path.exists() and tomllib.loads(path.read_text(encoding="utf-8")) != tomllib.loads(text):
         raise ValueError(f"{path} is there already and says something else; name another file with --output, or move it away.")
-    write_whole(path, lambda target: target.write_text(text))
+    write_whole(path, lambda target: target.write_text(text, encoding="utf-8"))

@@ -1,6 +1,7 @@
 """Finished runs from their folders, with what a reader must know of each: what was asked, where it comes from, how to run it again."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,34 +16,45 @@ from offspan.experiments.store import RunFolder, find_runs
 class Gathered(NamedTuple):
     """A finished run."""
 
-    spec: Spec
-    text: str  # of spec.toml
+    name: str  # of its folder
+    title: str
+    asked: str  # its spec, as TOML
     preset: str | None  # whose settings these are
-    command: str
+    command: str  # that makes it again
     result: xr.Dataset
     beside: xr.Dataset | None
     provenance: dict[str, Any]
 
 
-def gather(root: Path, names: list[str]) -> list[Gathered]:
-    """The runs of these names under `root`."""
+def gather(root: Path, name: str) -> Gathered:
+    """The run of that name under `root`."""
     known = [run.path.name for run in find_runs(root)]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"there is no run {name!r} in {root}{nearest(name, known)}.")
-    return [_gathered(RunFolder(root / name)) for name in names]
+    if name not in known:
+        raise ValueError(f"there is no run {name!r} in {root}{nearest(name, known)}.")
+    folder = RunFolder(root / name)
+    spec = folder.spec()
+    other = getattr(spec, "compare_with", None)
+    beside = RunFolder(root / other) if other else None
+    return Gathered(
+        name,
+        spec.title,
+        folder.spec_file.read_text(encoding="utf-8"),
+        preset_of(spec),
+        _command(spec),
+        folder.load_result(),
+        beside.load_result() if beside is not None and beside.is_complete() else None,
+        folder.provenance(),
+    )
 
 
-def finished(root: Path, first: list[str]) -> list[str]:
-    """The names of all runs under `root` that have a result; first those of the presets in `first`, and their variants, in that order."""
-    names = [run.path.name for run in find_runs(root) if run.is_complete()]
-    return [*with_variants(names, first), *(name for name in names if name not in with_variants(names, first))]
+def finished(root: Path) -> list[str]:
+    """The names of all runs under `root` that have a result."""
+    return [run.path.name for run in find_runs(root) if run.is_complete()]
 
 
-def with_variants(names: list[str], presets: list[str]) -> list[str]:
-    """Of the names, those of each preset and of its variants: more seeds, a quick look."""
-    suffixes = ("-seeds", "-quick")
-    return [name for preset in presets for name in names if name == preset or (name.startswith(f"{preset}-") and name.endswith(suffixes))]
+def variants(names: list[str], presets: list[str]) -> list[str]:
+    """Of the names, those of each preset and of its variants: another number of seeds, a quick look."""
+    return [name for preset in presets for name in names if re.fullmatch(rf"{preset}(-\d+-seeds)?(-quick)?", name)]
 
 
 def stored_claims(root: Path) -> dict[str, Any] | None:
@@ -51,28 +63,13 @@ def stored_claims(root: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
         keys = {"label", "text", "measured", "relation", "predicted", "route", "verdict"}
         if not (isinstance(content["settings"], dict) and all(keys <= set(claim) for claim in content["claims"])):
             raise ValueError("it lacks settings or claims")
         return content
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read ({error}); write it again with `offspan verify`.") from error
-
-
-def _gathered(folder: RunFolder) -> Gathered:
-    spec = folder.spec()
-    other = getattr(spec, "compare_with", None)
-    beside = RunFolder(folder.path.parent / other) if other else None
-    return Gathered(
-        spec,
-        folder.spec_file.read_text(),
-        preset_of(spec),
-        _command(spec),
-        folder.load_result(),
-        beside.load_result() if beside is not None and beside.is_complete() else None,
-        folder.provenance(),
-    )
 
 
 def _command(spec: Spec) -> str:

@@ -29,8 +29,9 @@ def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_sec
 
 def _result(spec: Spec, folder: RunFolder, progress: Callable[[float], Any], checkpoint_seconds: float) -> xr.Dataset:
     if folder.is_complete():
+        result = folder.load_result()
         folder.drop_checkpoints()
-        return folder.load_result()
+        return result
     origin = provenance(spec)
     weights = spec.part_weights()
     states, seconds = [], 0.0

@@ -8,6 +8,7 @@ import importlib.metadata
 import io
 import json
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from offspan.experiments.specs.reading import load_spec
 from offspan.files import UNREADABLE, held, write_whole
 
 State = TypeVar("State")
+HALF_WRITTEN = re.compile(r"\.\d+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
 
 
 class RunFolder:
@@ -47,18 +49,24 @@ class RunFolder:
             yield
 
     def _claim(self, spec: Spec) -> None:
-        for leftover in self.path.glob(".[0-9]*.*") if self.path.is_dir() else ():
-            leftover.unlink(missing_ok=True)  # half a file of a process that was killed
-        if self.spec_file.exists() and (self.is_complete() or self.checkpoints.exists()):
-            stored = self.spec()
-            if stored.digest() != spec.digest():
+        if not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file, where the run needs a folder; give the spec another `name`, or move the file away.")
+        stored = self.spec() if self.spec_file.exists() else None
+        halves = {path for path in self.path.iterdir() if HALF_WRITTEN.fullmatch(path.name)}
+        if stored is None or stored.digest() != spec.digest():
+            if stored is not None and (self.is_complete() or self.checkpoints.exists()):
                 raise ValueError(
                     f"{self.path} holds a run of another spec ({_difference(stored, spec)}); give yours another `name`, "
                     "or move that folder away."
                 )
+            if set(self.path.iterdir()) - halves - {self.spec_file}:
+                raise ValueError(
+                    f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away."
+                )
+        for half in halves:
+            half.unlink(missing_ok=True)
+        if stored is not None and stored.digest() == spec.digest():
             return
-        if self.path.exists() and (not self.path.is_dir() or any(path != self.spec_file for path in self.path.iterdir())):
-            raise ValueError(f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away.")
         content = tomli_w.dumps(spec.model_dump(exclude_none=True)).encode()
         write_whole(self.spec_file, lambda path: path.write_bytes(content))
 
@@ -131,7 +139,7 @@ class RunFolder:
         compressed = {name: {"zlib": True, "complevel": 4} for name, variable in result.data_vars.items() if variable.ndim}
         content = bytes(result.to_netcdf(engine="h5netcdf", encoding=compressed))
         text = json.dumps({**origin, "result": hashlib.sha256(content).hexdigest()}, indent=2) + "\n"
-        write_whole(self.provenance_file, lambda path: path.write_text(text))
+        write_whole(self.provenance_file, lambda path: path.write_text(text, encoding="utf-8"))
         write_whole(self.result_file, lambda path: path.write_bytes(content))
 
     def load_result(self) -> xr.Dataset:
@@ -158,7 +166,7 @@ class RunFolder:
             write_whole(self.figures / f"{name}.pdf", lambda path, figure=figure: figure.savefig(path))
             write_whole(self.figures / f"{name}.csv", lambda path, data=data: data.to_csv(path, index=False))
         for name, text in tables.items():
-            write_whole(self.figures / name, lambda path, text=text: path.write_text(text))
+            write_whole(self.figures / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))
         moving = animations or {}
         for name, (first, *others) in moving.items():
             options = {"format": "GIF", "save_all": True, "append_images": others, "duration": [60] * len(others) + [1500], "loop": 0}
@@ -169,7 +177,7 @@ class RunFolder:
     def provenance(self) -> dict[str, Any]:
         """Empty where there is none that can be read."""
         try:
-            content = json.loads(self.provenance_file.read_text())
+            content = json.loads(self.provenance_file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
         return content if isinstance(content, dict) else {}

@@ -12,61 +12,76 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from offspan.experiments.gathering import Gathered
-from offspan.report.claims import statement_text
-from offspan.report.kinds import Report, report
+from offspan.report.claims import STATEMENTS, statement_text
+from offspan.report.kinds import report
 from offspan.report.paper import EXPERIMENTS, Finding, findings, findings_sheet
 from offspan.report.tables import Sheet, html_table
 
 INK = "svg { color: #1f2328; fill: currentColor } @media (prefers-color-scheme: dark) { svg { color: #e6e9ed } }"
-JUDGED = """A bound agrees where it is kept, a direction where every median goes that way, and a number of the paper's where it is at or
-above our lower quartile (the quadcopter's is one draw of a wide distribution); final states agree within twice the paper's distance."""
+JUDGED = """How verdicts are made: a bound agrees where it is kept; a direction where every median goes that way; "below 1" where every
+median is, "well below 1" where the median is below 0.5; a number where it lies between our quartiles or ours is lower; "fails" where at
+most a tenth of the runs diverge at H = 8 and at least a quarter at the longest horizon; "decays" where the further half of the states
+costs more; final states where they are within 0.1 of the target."""
 PLAIN = " '/:;,.=()<>-+!*~_{}@"  # what an SVG has in plenty and a data address may have
 
 
 class Section(NamedTuple):
-    """What is told of one run."""
+    """What is told of one run, drawn."""
 
     name: str
-    title: str
-    preset: str | None
-    asked: str  # the spec, as TOML
-    command: str
-    report: Report
+    heading: str
     findings: list[Finding]
-    diverged: str
-    provenance: dict[str, Any]
+    body: str
 
 
 def section(run: Gathered) -> Section:
-    spec, result = run.spec, run.result
-    diverged = str(result.attrs.get("diagnoses", ""))
-    found = findings(run.preset, result, run.beside)
-    made = report(result, run.beside)
-    return Section(spec.name, spec.title, run.preset, run.text, run.command, made, found, diverged, run.provenance)
+    made, found = report(run.result, run.beside), findings(run.preset, run.result, run.beside)
+    source = f" In the paper: <code>{EXPERIMENTS[run.preset]}</code>." if run.preset in EXPERIMENTS else ""
+    parts = [f"<p><code>{escape(run.name)}</code>, run again by <code>{escape(run.command)}</code>.{source}</p>"]
+    if found:
+        parts.append(html_table(findings_sheet(run.name, found), "words"))
+    parts += [_figure(figure, f"{run.name}: {made.words[name]}") for name, (figure, _) in made.figures().items()]
+    parts += [html_table(sheet) for sheet in made.sheets.values()]
+    if diverged := str(run.result.attrs.get("diagnoses", "")):
+        parts.append(f"<h3>Divergences</h3><pre>{escape(diverged)}</pre>")
+    parts.append(f"<details><summary>What was asked</summary><pre>{escape(run.asked)}</pre></details>")
+    rows = [[key, _words(value)] for key, value in run.provenance.items()]
+    origin = Sheet(f"{run.name}: where it comes from", ["what", "value"], rows, "")
+    parts.append(f"<details><summary>Where it comes from</summary>{html_table(origin, 'words')}</details>")
+    own = run.title if run.title and run.name == run.preset else f"{run.title} ({run.name})" if run.title else run.name
+    return Section(run.name, own, found, "".join(parts))
 
 
 def page(
-    heading: str, version: str, sections: list[Section], missing: list[str], claims: dict[str, Any] | None, intuition: Figure | None
+    heading: str,
+    version: str,
+    sections: list[Section],
+    *,
+    missing: list[str],
+    unreadable: list[str],
+    claims: dict[str, Any] | None,
+    intuition: Figure | None,
 ) -> str:
-    """`missing` are presets that were not run, `claims` is the content of claims.json, if there was a verification."""
-    parts = [("beside-the-paper", "Ours and the paper's", _overview(sections, missing, claims))]
-    parts += [(f"run-{section.name}", _heading(section), _section(section)) for section in sections]
+    """`missing` are presets that were not run, `unreadable` says why runs are not here, `claims` is the content of claims.json."""
+    parts = [("beside-the-paper", "Ours and the paper's", _overview(sections, missing, unreadable, claims))]
+    parts += [(f"run-{one.name}", one.heading, one.body) for one in sections]
     if claims is not None:
         parts.append(("statements", "The statements, checked", _statements(claims, intuition)))
     contents = "".join(f'<li><a href="#{escape(anchor)}">{escape(title)}</a></li>' for anchor, title, _ in parts)
     body = "".join(f'<section id="{escape(anchor)}"><h2>{escape(title)}</h2>{content}</section>' for anchor, title, content in parts)
     files = importlib.resources.files("offspan.report")
-    style, frame = (files / "page.css").read_text(), Template((files / "page.html").read_text())
-    return frame.substitute(heading=escape(heading), version=escape(version), style=style, contents=contents, body=body)
+    style, frame = ((files / name).read_text(encoding="utf-8") for name in ("page.css", "page.html"))
+    return Template(frame).substitute(heading=escape(heading), version=escape(version), style=style, contents=contents, body=body)
 
 
-def _overview(sections: list[Section], missing: list[str], claims: dict[str, Any] | None) -> str:
+def _overview(sections: list[Section], missing: list[str], unreadable: list[str], claims: dict[str, Any] | None) -> str:
     """Every comparison with the paper in one table, each with a link to where it comes from."""
     compared = [(section, finding) for section in sections for finding in section.findings]
     parts = []
     if compared:
         agree = sum(finding.agrees for _, finding in compared)
-        parts.append(f"<p><strong>{agree} of {len(compared)} comparisons with the paper's experiments agree.</strong></p>")
+        more = "; runs with more seeds are compared on their own" if len({one.what for _, one in compared}) < len(compared) else ""
+        parts.append(f"<p><strong>{agree} of {len(compared)} comparisons with the paper's experiments agree</strong>{more}.</p>")
     else:
         parts.append("<p>No run here has the settings of the paper's experiments in full, so that there is nothing to compare.</p>")
     if claims is not None:
@@ -83,29 +98,10 @@ def _overview(sections: list[Section], missing: list[str], claims: dict[str, Any
         table = f"<table class='words'><caption>Beside the paper</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
         parts.append(f'<div class="wide" role="region" aria-label="Beside the paper" tabindex="0">{table}</div>')
         parts.append(f'<p class="note">{JUDGED}</p>')
+    parts += [f"<p>Left out: {escape(sentence)}</p>" for sentence in unreadable]
     if missing:
         listed = ", ".join(f"<code>offspan reproduce {escape(name)}</code>" for name in missing)
         parts.append(f"<p>Not run yet: {listed}.</p>")
-    return "".join(parts)
-
-
-def _heading(section: Section) -> str:
-    """Variants of a preset share its title."""
-    return section.title if section.name == section.preset and section.title else f"{section.title} ({section.name})".strip()
-
-
-def _section(section: Section) -> str:
-    source = f" In the paper: <code>{EXPERIMENTS[section.preset]}</code>." if section.preset in EXPERIMENTS else ""
-    parts = [f"<p><code>{escape(section.name)}</code>, run again by <code>{escape(section.command)}</code>.{source}</p>"]
-    if section.findings:
-        parts.append(html_table(findings_sheet(section.findings), "words"))
-    parts += [_figure(figure, section.report.words[name]) for name, (figure, _) in section.report.figures().items()]
-    parts += [html_table(sheet) for sheet in section.report.sheets.values()]
-    if section.diverged:
-        parts.append(f"<h3>Divergences</h3><pre>{escape(section.diverged)}</pre>")
-    parts.append(f"<details><summary>What was asked</summary><pre>{escape(section.asked)}</pre></details>")
-    origin = Sheet("Where it comes from", ["what", "value"], [[key, _words(value)] for key, value in section.provenance.items()], "")
-    parts.append(f"<details><summary>Where it comes from</summary>{html_table(origin)}</details>")
     return "".join(parts)
 
 
@@ -125,7 +121,7 @@ def _statements(claims: dict[str, Any], intuition: Figure | None) -> str:
         groups.setdefault(claim["label"], []).append(claim)
     counts = {label: _count(group) for label, group in groups.items()}
     rows = [
-        [label, statement_text(label), "does not apply" if not counted else f"{holding} of {counted} hold"]
+        [label, statement_text(label) if label in STATEMENTS else "", "does not apply" if not counted else f"{holding} of {counted} hold"]
         for label, (holding, counted) in counts.items()
     ]
     fields = ("label", "text", "measured", "relation", "predicted", "route", "verdict")
@@ -149,7 +145,8 @@ def _count(claims: list[dict[str, Any]]) -> tuple[int, int]:
 
 def _figure(figure: Figure, words: str) -> str:
     picture = f'<img src="data:image/svg+xml,{quote(vector(figure), safe=PLAIN)}" alt="{escape(words)}">'
-    return f'<figure><div class="wide" tabindex="0">{picture}</div><figcaption>{escape(words)}</figcaption></figure>'
+    box = f'<div class="wide" role="group" aria-label="{escape(words)}" tabindex="0">{picture}</div>'
+    return f"<figure>{box}<figcaption>{escape(words)}</figcaption></figure>"
 
 
 def vector(figure: Figure) -> str:

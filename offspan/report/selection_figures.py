@@ -104,7 +104,9 @@ def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -
     ax.plot(iteration, middle, color="0.4", linestyle=":", label="random sets, median")
     for method, colour, style in zip(shown, ("#0072B2", "#D55E00"), ("-", "--"), strict=False):
         choice = result.choice.values[:, result.method.values.tolist().index(method)]
-        ax.plot(iteration, np.nanmedian(curves[np.arange(len(choice)), choice], axis=0), color=colour, linestyle=style, label=method)
+        chosen = curves[np.arange(len(choice)), choice]
+        left = ~np.all(np.isnan(chosen), axis=0)
+        ax.plot(iteration[left], np.nanmedian(chosen[:, left], axis=0), color=colour, linestyle=style, label=method)
     ax.set_xlabel("iteration")
     ax.set_xlim(0, int(iteration[-1]))
     ax.xaxis.set_major_locator(MaxNLocator(4))

@@ -21,7 +21,7 @@ KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network":
 def load_preset(name: str) -> Spec:
     if name not in preset_names():
         raise ValueError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
-    text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text()
+    text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
     return spec_from(tomllib.loads(text), f"preset {name}")
 
 
@@ -52,7 +52,7 @@ def load_spec(path: Path) -> Spec:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"there is no file {str(path)!r}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
