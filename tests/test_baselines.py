@@ -55,10 +55,11 @@ def test_outside_their_setting_the_batched_numbers_are_nan():
     fine = offspan.identity(2, horizon=2)
     batch = jax.tree.map(lambda *leaves: jnp.stack(leaves), with_control_cost, singular, fine)
     x0s = offspan.basis(2, 1)
+    measures = offspan.optimality_measure, offspan.cost_measure, offspan.normalized_optimality, offspan.normalized_cost
     for function in (
         offspan.minimal_cost,
         offspan.nonextrapolating_controller,
-        lambda p, x: offspan.normalized_cost(p, jnp.zeros((2, 2)), x),
+        *(lambda p, x, measure=measure: measure(p, jnp.zeros((2, 2)), x) for measure in measures),
     ):
         values = jax.vmap(function, in_axes=(0, None))(batch, x0s)
         assert np.all(np.isnan(values[:2]))

@@ -194,7 +194,7 @@ def exit_of(*arguments: str) -> tuple[int, str]:
 
 
 def test_result_files(stored, monkeypatch):
-    """200 spoilt results that are shown, and 40 that are whole but not what a run leaves, of which a page is made: done or refused, and
+    """216 spoilt results that are shown, and 24 that are whole but not what a run leaves, of which a page is made: done or refused, and
     left as they are."""
     monkeypatch.setattr("offspan.report.page._figure", lambda figure, words: "")  # drawn, but not written out
     rng = random.Random(3)
@@ -206,7 +206,7 @@ def test_result_files(stored, monkeypatch):
     for i in range(240 * MORE):
         name = rng.choice(names)
         file = stored / name / "result.nc"
-        if i % 6:
+        if i % 10:
             file.write_bytes(spoil_bytes(whole[name], rng))
         else:
             result = loaded[name]
@@ -223,7 +223,7 @@ def test_result_files(stored, monkeypatch):
         before = fingerprint(stored)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            code, _ = exit_of("show" if i % 6 else "report", name, "--folder", str(stored))
+            code, _ = exit_of("show" if i % 10 else "report", name, "--folder", str(stored))
         codes.append(code)
         assert code in (0, 2)
         assert fingerprint(stored).items() >= before.items()

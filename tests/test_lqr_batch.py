@@ -199,3 +199,61 @@ def test_the_kernels_are_the_adjoint_gradient():
         np.testing.assert_allclose(descend_by_products(one, K, 5, 1), expected, rtol=1e-12, atol=1e-13)
         several = jax.tree.map(lambda a: a[None], one)
         np.testing.assert_allclose(descend_in_lanes(several, K[None], 5, 1)[0], expected, rtol=1e-12, atol=1e-13)
+
+
+def test_where_nothing_is_to_be_normalised_by_the_records_are_nan():
+    """A = W P_S has A U = 0 up to rounding, and for B not square no measure is defined: those runs train, but have no measures."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    x0s, W = jax.random.normal(keys[0], (2, 4)), jax.random.normal(keys[1], (4, 4))
+    blind, generic = offspan.LQR(W @ offspan.seen_projector(x0s), horizon=3), offspan.LQR(W, horizon=3)
+    batch = offspan.train_lqr_batch([blind, generic], [x0s] * 2, learning_rate=1e-4, iterations=20)
+    fewer = random_lqr(0, 4, 3, 3, control_cost=False)
+    narrow = offspan.train_lqr_batch([fewer], [x0s], learning_rate=1e-4, iterations=20)
+    assert np.all(batch.cost[:, -1] < batch.cost[:, 0])
+    assert np.all(narrow.cost[:, -1] < narrow.cost[:, 0])
+    for name in ("normalized_optimality", "normalized_cost"):
+        assert np.isnan(getattr(batch, name)[0]).all()
+        assert np.isfinite(getattr(batch, name)[1]).all()
+        assert np.isnan(getattr(narrow, name)).all()
+
+
+def test_the_record_of_the_controller_that_no_update_follows_is_kept():
+    """J(K) = 1 + (1 + k)² for K = k I from e_1, and 1 + k unseen: at k = 1e150 all is finite, but η ∇J = 2e200 (1 + k) is not.
+
+    The run fails at iteration 0, with its K(1), and with the record of K(1): `train_lqr`'s cost[0].
+    """
+    problem, seen, K0 = offspan.identity(2, horizon=1), offspan.basis(2, 1), 1e150 * np.eye(2)
+    settings: dict[str, Any] = {"learning_rate": 1e200, "iterations": 3}
+    run = offspan.train_lqr(problem, seen, K0=K0, **settings)
+    batch = offspan.train_lqr_batch([problem], [seen], K0=K0[None], record_every=1, **settings)
+    assert (run.status, run.iterations) == (batch.status[0], batch.iterations[0]) == ("diverged", 0)
+    np.testing.assert_array_equal(batch.K[0], K0)
+    for record in (run.cost, batch.cost[0], batch.normalized_optimality[0], batch.normalized_cost[0]):
+        np.testing.assert_allclose(record[0], 1e300, rtol=1e-12)
+        assert np.isnan(record[1:]).all()
+
+
+@pytest.mark.parametrize(("of_problem", "of_states"), [(np.float32, np.float64), (np.float64, np.float32)])
+def test_training_in_mixed_precision_is_training_in_the_wider_one(of_problem, of_states):
+    """Matrices and states of zeros and ones are the same numbers in both precisions, so the run is the float64 run."""
+    problem, x0s = offspan.shift(3, horizon=3), offspan.basis(3, 1)
+    mixed = jax.tree.map(lambda a: a.astype(of_problem), problem), np.asarray(x0s, of_states)
+    settings: dict[str, Any] = {"learning_rate": 0.01, "iterations": 50}
+    expected = offspan.train_lqr(problem, x0s, **settings)
+    run = offspan.train_lqr(*mixed, **settings)
+    batch = offspan.train_lqr_batch(*([part] for part in mixed), **settings)
+    assert run.K.dtype == run.cost.dtype == batch.K.dtype == batch.cost.dtype == np.float64
+    np.testing.assert_allclose(run.K, expected.K, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(batch.K[0], expected.K, rtol=1e-12, atol=1e-14)
+
+
+def test_a_run_that_diverges_in_a_later_chunk_says_so_and_keeps_its_earlier_records():
+    """1 + K is multiplied by 1 − 2η = −1.26 with each update, so J = 1 + 1.26^(2i) is finite for 1,500 updates: more than one chunk."""
+    problem, seen = offspan.identity(2, horizon=1), offspan.basis(2, 1)
+    batch = offspan.train_lqr_batch([problem], [seen], learning_rate=1.13, iterations=2_000, record_every=100)
+    overflow = np.log(np.finfo(float).max) / (2 * np.log(1.26))
+    assert batch.status[0] == "diverged"
+    assert 1_000 < overflow - 1 < batch.iterations[0] < overflow + 1
+    sooner, later = batch.recorded < batch.iterations[0], batch.recorded > batch.iterations[0]
+    np.testing.assert_allclose(batch.cost[0, sooner], 1 + 1.26 ** (2.0 * batch.recorded[sooner]), rtol=1e-9)
+    assert np.isnan(batch.cost[0, later]).all()

@@ -120,3 +120,57 @@ def test_float32_agrees_with_float64():
     value = offspan.normalized_cost(narrow, K.astype(np.float32), x0s.astype(np.float32))
     assert value.dtype == np.float32
     np.testing.assert_allclose(value, offspan.normalized_cost(problem, K, x0s), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_generic_states_that_span_the_space_leave_no_direction(seed):
+    """|U| = tr(I − P_S) = n − rank S is a whole number: for n generic states it is 0, although rounding leaves ±1e-16 of the trace.
+
+    An ordinary call raises; under vmap the measures are NaN (not 0/0's neighbour ε/0 = ∞).
+    """
+    problem, x0s = random_lqr(seed, 4, 4, 3, control_cost=False), offspan.sphere(jax.random.key(seed), 4, 4)
+    for measure in (offspan.optimality_measure, offspan.cost_measure, offspan.normalized_optimality, offspan.normalized_cost):
+        with pytest.raises(ValueError, match="span the whole space"):
+            measure(problem, np.zeros((4, 4)), x0s)
+        assert np.isnan(jax.vmap(lambda x0s: measure(problem, jnp.zeros((4, 4)), x0s))(x0s[None])).all()  # noqa: B023
+
+
+@pytest.mark.parametrize(("of_A", "of_Q"), [(1.0, 1e20), (1.0, 1e-40), (1e10, 1.0), (1e-20, 1.0)])
+def test_nothing_to_normalise_by_is_found_whatever_the_units(of_A, of_Q):
+    """E_opt is quadratic in (A, K) and linear in Q: their units cancel in the ratio, and A U = 0 up to rounding is 0 in any of them."""
+    keys = jax.random.split(jax.random.key(0), 2)
+    x0s, W = jax.random.normal(keys[0], (2, 4)), jax.random.normal(keys[1], (4, 4))
+    blind = offspan.LQR(of_A * W @ offspan.seen_projector(x0s), Q=of_Q * np.eye(4), horizon=3)
+    with pytest.raises(ValueError, match="nothing to normalise by"):
+        offspan.normalized_optimality(blind, np.ones((4, 4)), x0s)
+    generic = offspan.LQR(of_A * W, Q=of_Q * np.eye(4), horizon=3)
+    plain = offspan.normalized_optimality(offspan.LQR(W, horizon=3), np.ones((4, 4)), x0s)
+    np.testing.assert_allclose(offspan.normalized_optimality(generic, of_A * np.ones((4, 4)), x0s), plain, rtol=1e-10)
+
+
+def test_unseen_directions_that_A_shrinks_are_not_nothing():
+    """A = W P_S + ε W (I − P_S) and K = ε L give (A + K) x = ε (W + L) x and A x = ε W x on S⊥: a ratio without ε, for ε ≫ rounding."""
+    W, L = np.random.default_rng(0).normal(size=(2, 4, 4))
+    x0s, P = offspan.basis(4, 2), np.diag([1.0, 1.0, 0.0, 0.0])
+    small = 1e-9
+    problem = offspan.LQR(W @ P + small * W @ (np.eye(4) - P), horizon=3)
+    ratio = np.sum((W + L)[:, 2:] ** 2) / np.sum(W[:, 2:] ** 2)
+    np.testing.assert_allclose(offspan.normalized_optimality(problem, small * L, x0s), ratio, rtol=1e-6)
+
+
+def test_states_of_lower_precision_than_the_problem_are_measured_in_the_problems():
+    """‖M x‖²_Q for a float32 x is float64 where M is: the number for x as float64."""
+    problem = random_lqr(4, 4, 4, 3, control_cost=False)
+    K, x0s = random_gain(4, problem), np.eye(4)[:2]
+    narrow, unseen = x0s.astype(np.float32), np.eye(4)[2:]
+    for measure in (offspan.optimality_measure, offspan.cost_measure, offspan.normalized_optimality, offspan.normalized_cost):
+        for value in (measure(problem, K, narrow), measure(problem, K, x0s, unseen=unseen.astype(np.float32))):
+            assert value.dtype == np.float64
+            np.testing.assert_allclose(value, measure(problem, K, x0s, unseen=unseen), rtol=1e-6)
+
+
+def test_a_baseline_that_equals_the_minimum_is_refused():
+    """(J − J*) / (J_no-ext − J*) has no value for J_no-ext = J*."""
+    problem, zero = offspan.identity(2, horizon=1), offspan.Linear(np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"`baseline_cost` \(1\) must exceed `minimal_cost` \(1\)"):
+        offspan.extrapolation(problem, zero, np.eye(2), minimal_cost=1.0, baseline_cost=1.0)

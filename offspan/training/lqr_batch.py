@@ -25,7 +25,7 @@ class LQRBatch(NamedTuple):
     """Runs r of a batch, `done` iterations in; what a checkpoint has to hold, and at the end the result.
 
     Records q are of the controllers after `recorded[q]` updates: 0, k, 2k, … and the last. They are NaN where not yet made, where a measure
-    is not defined, and for a diverged run from its divergence on; that run failed at iteration `iterations[r]` and keeps its last finite K.
+    is not defined, and for a diverged run after iteration `iterations[r]`, at which it failed; it keeps its last finite K.
 
     `cost[r, q]` = J(K; S), and `normalized_optimality[r, q]` = E_opt(K) / E_opt(K_no-ext)  [R24, eq:policy_grad, sec:prelim:extrapolation].
 
