@@ -17,7 +17,7 @@ import offspan
 from offspan.experiments.kinds.lqr import distinct_tasks
 from offspan.experiments.run import run
 from offspan.experiments.specs.lqr import LQRSpec
-from offspan.experiments.specs.reading import load_preset, load_spec, preset_names, presets_for
+from offspan.experiments.specs.reading import load_preset, load_spec, preset_names, presets_for, to_toml
 from offspan.experiments.store import RunFolder
 
 SPEC = """
@@ -301,6 +301,15 @@ def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):
     run(spec, tmp_path, ignore)
     assert RunFolder(tmp_path / "small").spec().digest() == spec.digest()
     assert not list((tmp_path / "small").glob(".*"))
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_spec_is_written_as_it_is_read(name, tmp_path):
+    """Whatever its title holds."""
+    spec = load_preset(name).model_copy(update={"title": 'a [\n 1,\n 2,\n] "b" # é'})
+    path = write(tmp_path / "spec.toml", to_toml(spec))
+    assert load_spec(path) == spec
+    assert max(len(line) for line in to_toml(load_preset(name)).splitlines()) > 20, "lists are not spread over lines"
 
 
 def test_a_second_process_in_the_same_folder_is_told_and_touches_nothing(tmp_path):

@@ -237,7 +237,7 @@ def test_the_record_of_the_controller_that_no_update_follows_is_kept():
 def test_training_in_mixed_precision_is_training_in_the_wider_one(of_problem, of_states):
     """Matrices and states of zeros and ones are the same numbers in both precisions, so the run is the float64 run."""
     problem, x0s = offspan.shift(3, horizon=3), offspan.basis(3, 1)
-    mixed = jax.tree.map(lambda a: a.astype(of_problem), problem), np.asarray(x0s, of_states)
+    mixed: Any = jax.tree.map(lambda a: a.astype(of_problem), problem), np.asarray(x0s, of_states)
     settings: dict[str, Any] = {"learning_rate": 0.01, "iterations": 50}
     expected = offspan.train_lqr(problem, x0s, **settings)
     run = offspan.train_lqr(*mixed, **settings)

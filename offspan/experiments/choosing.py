@@ -8,13 +8,12 @@ import jax
 import numpy as np
 import optax
 import pydantic
-import tomli_w
 
 from offspan.checks import nearest
 from offspan.experiments.specs.base import Matrix, Positive, Rate, Seed, Spec, Strict, filled
 from offspan.experiments.specs.lqr import LQRSpec
 from offspan.experiments.specs.network import NetworkSpec
-from offspan.experiments.specs.reading import read_toml, spec_from
+from offspan.experiments.specs.reading import read_toml, spec_from, to_toml
 from offspan.files import write_whole
 from offspan.selection import Selection, select
 
@@ -112,7 +111,7 @@ def _one(values: Any) -> bool:
 
 def save_chosen(spec: Spec, path: Path) -> None:
     """As TOML for `offspan run`; a file that is there and says something else is left alone."""
-    text = tomli_w.dumps(spec.model_dump(exclude_none=True))
+    text = to_toml(spec)
     if path.exists() and tomllib.loads(path.read_text(encoding="utf-8")) != tomllib.loads(text):
         raise ValueError(f"{path} is there already and says something else; name another file with --output, or move it away.")
     write_whole(path, lambda target: target.write_text(text, encoding="utf-8"))

@@ -9,7 +9,7 @@ import xarray as xr
 
 from offspan.checks import nearest
 from offspan.experiments.specs.base import Spec
-from offspan.experiments.specs.reading import load_preset, preset_of
+from offspan.experiments.specs.reading import load_preset, preset_of, to_toml
 from offspan.experiments.store import RunFolder, find_runs
 
 
@@ -18,6 +18,7 @@ class Gathered(NamedTuple):
 
     name: str  # of its folder
     title: str
+    content: str  # what was asked, in a few words
     asked: str  # its spec, as TOML
     preset: str | None  # whose settings these are
     command: str  # that makes it again
@@ -38,7 +39,8 @@ def gather(root: Path, name: str) -> Gathered:
     return Gathered(
         name,
         spec.title,
-        folder.spec_file.read_text(encoding="utf-8"),
+        f"{spec.content()}; {len(spec.seeds)} seed{'s' if len(spec.seeds) > 1 else ''}, {spec.iterations:,} iterations, {spec.precision}",
+        to_toml(spec),
         preset_of(spec),
         _command(spec),
         folder.load_result(),

@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-import tomli_w
 import xarray as xr
 
 import offspan
 from offspan.experiments.specs.base import Spec
-from offspan.experiments.specs.reading import load_spec
+from offspan.experiments.specs.reading import load_spec, to_toml
 from offspan.files import UNREADABLE, held, write_whole
 
 State = TypeVar("State")
@@ -67,8 +66,7 @@ class RunFolder:
             half.unlink(missing_ok=True)
         if stored is not None and stored.digest() == spec.digest():
             return
-        content = tomli_w.dumps(spec.model_dump(exclude_none=True)).encode()
-        write_whole(self.spec_file, lambda path: path.write_bytes(content))
+        write_whole(self.spec_file, lambda path: path.write_text(to_toml(spec), encoding="utf-8"))
 
     def spec(self) -> Spec:
         return load_spec(self.spec_file)

@@ -37,7 +37,7 @@ class Section(NamedTuple):
 def section(run: Gathered) -> Section:
     made, found = report(run.result, run.beside), findings(run.preset, run.result, run.beside)
     source = f" In the paper: <code>{EXPERIMENTS[run.preset]}</code>." if run.preset in EXPERIMENTS else ""
-    parts = [f"<p><code>{escape(run.name)}</code>, run again by <code>{escape(run.command)}</code>.{source}</p>"]
+    parts = [f"<p>Asked: {escape(run.content)}.{source} Run again by <code>{escape(run.command)}</code>.</p>"]
     if found:
         parts.append(html_table(findings_sheet(run.name, found), "words"))
     parts += [_figure(figure, f"{run.name}: {made.words[name]}") for name, (figure, _) in made.figures().items()]

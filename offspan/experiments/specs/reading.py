@@ -1,12 +1,14 @@
 """Specs from files: presets by name, TOML files of one's own, and matrices beside them. A mistake becomes one sentence."""
 
 import importlib.resources
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pydantic
+import tomli_w
 
 from offspan.checks import nearest
 from offspan.experiments.specs.base import Spec
@@ -48,6 +50,14 @@ def preset_of(spec: Spec) -> str | None:
 def load_spec(path: Path) -> Spec:
     """Reads a spec; `file = "….npz"` under a system's matrices stands for the arrays A, B, Q, R in that file, beside the spec."""
     return spec_from(read_toml(path), str(path))
+
+
+def to_toml(spec: Spec) -> str:
+    """What `load_spec` reads, with a list of numbers on one line."""
+    text = tomli_w.dumps(spec.model_dump(exclude_none=True))
+    innermost = re.compile(r"\[\n\s*([^\[\]]*?),\n\s*\]")
+    shorter = innermost.sub(lambda found: "[" + ", ".join(item.strip() for item in found[1].split(",\n")) + "]", text)
+    return shorter if tomllib.loads(shorter) == tomllib.loads(text) else text  # brackets in a string, say
 
 
 def read_toml(path: Path) -> dict[str, Any]:
