@@ -23,7 +23,7 @@ training = {"optimizer": optax.adam(3e-3), "iterations": 300}
 
 for method in ("random", "farthest", "pilot"):
     options = training if method == "pilot" else {}
-    chosen = offspan.select(problem, candidates, 2, method=method, key=jax.random.key(1), controllers=start, sets=8, **options)
+    chosen = offspan.select(problem, candidates, 2, method=method, key=jax.random.key(1), controllers=start, sets=4, **options)
     run = offspan.train(problem, start, chosen.states, **training)
     J = float(offspan.cost(problem, run.controller, candidates))
     print(f"{method:8} from {chosen.states[:, 0].tolist()}: J over all candidates {J:.2f}, after {chosen.rollouts} rollouts to choose")

@@ -196,7 +196,7 @@ def test_an_interrupted_run_is_taken_up_to_the_same_bits(spec, tmp_path):
 
 
 def test_a_killed_run_is_taken_up_to_the_same_bits(tmp_path):
-    """A real process, killed with SIGKILL three times in a row at random moments after its first checkpoint, then left to finish."""
+    """A real process, killed with SIGKILL twice at random moments after its first checkpoint, then left to finish."""
     text = SPEC.replace("iterations = 2500", "iterations = 60000")
     spec = load_spec(write(tmp_path / "killed.toml", text))
     script = (
@@ -208,7 +208,7 @@ def test_a_killed_run_is_taken_up_to_the_same_bits(tmp_path):
     random = np.random.default_rng(0)
     folder = RunFolder(tmp_path / "runs" / "killed")
     shares = []
-    for _ in range(3):
+    for _ in range(2):
         process = subprocess.Popen([sys.executable, "-c", script])
         before = {path: path.stat().st_mtime_ns for path in folder.checkpoints.glob("*.npz")}
         while process.poll() is None and all(path.stat().st_mtime_ns == before.get(path) for path in folder.checkpoints.glob("part-*.npz")):
@@ -218,7 +218,7 @@ def test_a_killed_run_is_taken_up_to_the_same_bits(tmp_path):
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         shares.append(folder.share_done())
-    assert 0 < shares[0] < shares[1] < shares[2] < 1
+    assert 0 < shares[0] < shares[1] < 1
     subprocess.run([sys.executable, "-c", script], check=True)
     whole = run(spec, tmp_path / "whole", ignore)
     assert folder.load_result().identical(whole)
