@@ -12,7 +12,10 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+import typer  # noqa: E402
+
 import offspan  # noqa: E402
+from offspan.cli import app  # noqa: E402
 from tests.test_architecture import LAYERS, MODULES, imports  # noqa: E402
 
 GROUPS = {
@@ -30,7 +33,7 @@ GROUPS = {
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    made = {"reference": reference, "import graph": import_graph, "lines of code": lines_of_code}
+    made = {"reference": reference, "command line": command_line, "import graph": import_graph, "lines of code": lines_of_code}
     for name, make in made.items():
         if f"<!-- {name} -->" in markdown:
             markdown = markdown.replace(f"<!-- {name} -->", make())
@@ -47,6 +50,19 @@ def reference() -> str:
     return "\n\n".join(parts)
 
 
+def command_line() -> str:
+    """Every command: what it does, its arguments and its options."""
+    parts = []
+    for name, command in typer.main.get_command(app).commands.items():  # pyright: ignore[reportAttributeAccessIssue]
+        words = " ".join(one.metavar or one.name.upper() for one in command.params if one.param_type_name == "argument")
+        usage = f"offspan {name} {words} [OPTIONS]".replace("  ", " ")
+        parts += [f"### offspan {name}", f"```text\n{usage}\n```", _paragraph(command.help or "")]
+        options = [one for one in command.params if one.param_type_name == "option" and "--help" not in one.opts]
+        rows = [f"| `{one.opts[0]}` | {one.help or ''} |" for one in options]
+        parts += ["\n".join(["| option | what |", "|---|---|", *rows])] if rows else []
+    return "\n\n".join(parts)
+
+
 def _entry(name: str) -> str:
     value = getattr(offspan, name)
     text = inspect.cleandoc(value.__doc__)
@@ -54,12 +70,12 @@ def _entry(name: str) -> str:
     lines = text.splitlines()
     code = "\n".join(lines[examples[0].lineno :]).strip() if examples else ""
     words = "\n".join(lines[: examples[0].lineno] if examples else lines).strip()
-    paragraphs = [f"<p>{_inline(paragraph)}</p>" for paragraph in re.split(r"\n\s*\n", words)]
+    paragraphs = [_paragraph(paragraph) for paragraph in re.split(r"\n\s*\n", words)]
     return "\n\n".join([f"### `{name}`", f"```python\n{_call(name, value)}\n```", *paragraphs, f"```pycon\n{code}\n```"])
 
 
-def _inline(paragraph: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(" ".join(paragraph.split()), quote=False))
+def _paragraph(text: str) -> str:
+    return "<p>" + re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(" ".join(text.split()), quote=False)) + "</p>"
 
 
 def _call(name: str, value: Any) -> str:

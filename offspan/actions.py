@@ -73,6 +73,8 @@ def run_and_report(spec: Spec, folder: Path, console: Console) -> None:
 
 def write_report(runs: list[str], paper: bool, target: Path, folder: Path, console: Console) -> Path:
     """One page of the runs that are named, of the paper's, or of all that have a result; returns where it is."""
+    if not target.parent.is_dir():
+        raise ValueError(f"there is no folder {str(target.parent)!r} to write {target.name} to.")
     presets = list(EXPERIMENTS)
     every = finished(folder)
     of_the_paper = variants(every, presets)
@@ -92,7 +94,8 @@ def write_report(runs: list[str], paper: bool, target: Path, folder: Path, conso
                 unreadable.append(str(error))  # one damaged run is no reason to show none
         intuition = theory_figures.intuition_figure(illustrations.intuition())[0] if claims else None
         missing = [name for name in presets if name not in names] if paper else []
-        heading = "The paper, reproduced" if paper else f"Report of {', '.join(runs) if runs else f'the runs in {folder}'}"
+        whole = "The paper, reproduced" + (" in part" if missing else "")
+        heading = whole if paper else f"Report of {', '.join(runs)}" if runs else f"All runs in {folder}/"
         text = page.page(heading, offspan.__version__, sections, missing=missing, unreadable=unreadable, claims=claims, intuition=intuition)
         write_whole(target, lambda path: path.write_text(text, encoding="utf-8"))
     for sentence in unreadable:

@@ -106,7 +106,8 @@ def map_region(
     with console.status("drawing …"):
         found, spec, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin)
         names = [NAMES[spec.problem][d] for d in found.coordinates]
-        title = f"{spec.name}: policy gradient, the seed of median measure;\nthe other coordinates as in the mean of the seen states"
+        others = ";\nthe other coordinates as in the mean of the seen states" if len(names) < len(NAMES[spec.problem]) else ""
+        title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: policy gradient, the seed of median measure{others}"
         figure = map_figure(found, seen, unseen=unseen, names=names, title=title)
         name = "map-" + "-".join(map(str, found.coordinates))
         written = stored.save_report({name: (figure, map_data(found, names))}, {})
@@ -162,7 +163,7 @@ def show(
 def write_page(
     runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Finished runs; all of them by default.")] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's experiments and statements, as far as they were run.")] = False,
-    output: Annotated[Path | None, typer.Option(help="The page to write; report.html in the folder of runs by default.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The page to write; in the folder of runs by default.")] = None,
     folder: Root = RUNS,
 ) -> None:
     """Writes one HTML page of one run, several or all: figures, tables, our numbers beside the paper's, and where it all comes from."""
@@ -170,7 +171,9 @@ def write_page(
 
     if runs and paper:
         raise ValueError("name the runs to report on, or say --paper, but not both.")
-    target = write_report(list(dict.fromkeys(runs or [])), paper, output or folder / "report.html", folder, console)
+    named = list(dict.fromkeys(runs or []))
+    usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
+    target = write_report(named, paper, output or folder / f"{usual}.html", folder, console)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
 
 
@@ -205,7 +208,8 @@ def verify(
     console.print(terminal_claims(claims, settings))
     target = folder / "verify"
     target.mkdir(parents=True, exist_ok=True)
-    texts = {"claims.md": markdown_claims(claims, settings), "claims.json": json_claims(claims, settings, offspan.__version__)}
+    stem = "some-claims" if labels else "claims"  # a look at one statement leaves the whole verification as it is
+    texts = {f"{stem}.md": markdown_claims(claims, settings), f"{stem}.json": json_claims(claims, settings, offspan.__version__)}
     for name, text in texts.items():
         write_whole(target / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))
     console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)

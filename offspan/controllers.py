@@ -138,6 +138,8 @@ def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike)
     ...         file["K"].tolist(), str(file["header"])
     ([[0.1]], '{"format": "offspan-controller-1"}')
     """
+    if isinstance(controller, str | os.PathLike):
+        raise ValueError("save_controller: the controller comes first, and then the path: save_controller(controller, path).")
     header: dict[str, Any] = {"format": FORMAT}
     net = controller
     if isinstance(controller, Bounded):

@@ -360,6 +360,7 @@ method = "farthest"
         (('[choose]\nk = 1\nmethod = "gramian-logdet"', ""), "has no table [choose]"),
         (("dim = [3]", "dim = [3]\nseen = [1]"), "gives `seen`, which is what is to be chosen"),
         (("k = 1", "k = 3"), "`choose.k` is 3, but there are 3 candidates"),
+        (("k = 1", "count = 1"), "there is no key 'choose.count'"),
         (("k = 1", "k = 1\nseeed = 2"), "there is no key 'choose.seeed' (did you mean 'seed'?)"),
         (("gramian-logdet", "gramian-logdat"), "there is no method 'gramian-logdat' (did you mean 'gramian-logdet'?)"),
         (("learning_rate = [0.01]", "learning_rate = [0.01, 0.02]"), "give one of each"),

@@ -92,18 +92,18 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert "0.129630" in done.stdout
     assert "9 of 9 claims hold." in done.stdout
-    stored = json.loads((tmp_path / "runs" / "verify" / "claims.json").read_text())
+    stored = json.loads((tmp_path / "runs" / "verify" / "some-claims.json").read_text())
     assert stored["settings"] == {"dim": 4, "horizon": 8, "seeds": 5}
     assert {claim["label"] for claim in stored["claims"]} == {"prop:shift", "lem:min_norm"}
     assert {claim["verdict"] for claim in stored["claims"]} == {"holds"}
-    assert "## `lem:min_norm`" in (tmp_path / "runs" / "verify" / "claims.md").read_text()
+    assert "## `lem:min_norm`" in (tmp_path / "runs" / "verify" / "some-claims.md").read_text()
     listed = CliRunner().invoke(cli.app, ["verify", "--list"]).output
     assert all(label in listed for label in ("prop:shift", "thm:typical_system"))
     monkeypatch.setattr("offspan.theory.closed_forms.shift_bound", lambda dim, horizon: 0.0)
     failed = CliRunner().invoke(cli.app, ["verify", "prop:shift", "--seeds", "1", "--folder", str(tmp_path / "failing")])
     assert failed.exit_code == 1
     assert "failing: prop:shift" in failed.output
-    assert "FAILS" in (tmp_path / "failing" / "verify" / "claims.md").read_text()
+    assert "FAILS" in (tmp_path / "failing" / "verify" / "some-claims.md").read_text()
 
 
 @pytest.mark.parametrize(

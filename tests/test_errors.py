@@ -116,6 +116,10 @@ MISTAKES = {
         lambda: offspan.Bounded(offspan.Linear(EYE), 0.0, [1.0, 1.0, 1.0])(jnp.ones(2)),
         "Bounded: there are bounds for 3 controls, but the network has 2 outputs.",
     ),
+    "a path before the controller": (
+        lambda: offspan.save_controller("controller.npz", offspan.Linear(EYE)),  # pyright: ignore
+        "save_controller: the controller comes first, and then the path",
+    ),
     "a controller that cannot be saved": (
         lambda: offspan.save_controller(jnp.sin, "controller.npz"),  # pyright: ignore
         "only Linear, MLP and Bounded of these have a file format.",

@@ -19,6 +19,7 @@ from offspan.experiments.run import run
 from offspan.experiments.specs.lqr import LQRSpec
 from offspan.experiments.specs.reading import load_preset, load_spec, preset_names, presets_for, to_toml
 from offspan.experiments.store import RunFolder
+from offspan.report.kinds import report
 
 SPEC = """
 systems = ["identity", "gaussian"]
@@ -170,7 +171,15 @@ def test_ones_own_matrices_come_from_the_spec_or_a_file(tmp_path):
     np.testing.assert_array_equal(first.K, second.K)
     single = offspan.train_lqr(offspan.LQR(A, B, horizon=3), np.array([[1.0, 1.0]]), learning_rate=0.05, iterations=50)
     np.testing.assert_allclose(first.K.squeeze(), np.asarray(single.K).squeeze(), rtol=1e-12)
-    assert first.normalized_cost.isnull().all()  # B is not square: no measure is defined
+    assert first.normalized_cost.isnull().all()  # B is not square: no measure is defined, and training is what is told
+    made = report(first)
+    J = offspan.cost(offspan.LQR(A, B, horizon=3), offspan.Linear(single.K), np.array([[1.0, 1.0]]))
+    assert (made.sheets["table"].headings[-1], made.sheets["table"].rows[0][-1]) == ("J(S)", f"{J:.4g}")
+    ((name, (figure, data)),) = made.figures().items()
+    assert name == "training"
+    assert name in made.words
+    np.testing.assert_allclose(np.asarray(figure.get_axes()[0].lines[0].get_ydata(), float), data.cost)
+    assert data.cost.iloc[0] == pytest.approx(float(single.cost[0]))
     stored = load_spec(tmp_path / "runs" / "file" / "spec.toml")
     assert isinstance(stored, LQRSpec)
     assert A.tolist() == stored.matrices["mine"].A
@@ -234,6 +243,10 @@ MISTAKES = {
     "an unknown system": (SPEC.replace('"gaussian"', '"gausian"'), "system 'gausian' is unknown (did you mean 'gaussian'?)"),
     "no iterations": (SPEC.replace("iterations = 2500", ""), "`iterations`: Field required."),
     "a negative learning rate": (SPEC.replace("0.01", "-0.01"), "`learning_rate.0`: Input should be greater than 0 (given: -0.01)."),
+    "a number where a list is wanted": (
+        SPEC.replace("horizon = [3, 4]", "horizon = 3"),
+        "`horizon`: must be a list, in brackets (given: 3).",
+    ),
     "a horizon of zero": (SPEC.replace("horizon = [3, 4]", "horizon = [0]"), "`horizon.0`: Input should be greater than 0 (given: 0)."),
     "a value twice": (SPEC.replace("[7, 8]", "[7, 7]"), "`seeds`: has a value twice: [7, 7]"),
     "more seen states than dimensions": (SPEC.replace("seen = [1, 2]", "seen = [4]"), "`seen` asks for 4 basis states"),
@@ -353,6 +366,7 @@ def test_a_result_cut_short_is_told_and_can_be_made_again(spec, tmp_path):
         file.write_bytes(whole[:length])
         with pytest.raises(ValueError, match="is not the file that the run wrote"):
             run(spec, tmp_path, ignore)
+        assert RunFolder(tmp_path / "small").state() == "damaged"
     checkpoint = tmp_path / "small" / "checkpoint" / "part-0.npz"
     checkpoint.parent.mkdir()
     checkpoint.write_bytes(b"of a process that was killed at the very end")
@@ -361,6 +375,7 @@ def test_a_result_cut_short_is_told_and_can_be_made_again(spec, tmp_path):
         file.write_bytes(whole[:length])
         with pytest.raises(ValueError, match="is cut short or no result file"):
             run(spec, tmp_path, ignore)
+    assert RunFolder(tmp_path / "small").state() == "complete", "nothing is known of it"
     assert checkpoint.exists(), "what the result could be made from again was dropped"
     checkpoint.unlink()
     file.unlink()  # as the sentence says

@@ -189,6 +189,16 @@ def test_lengths_in_a_diagnosis_overflow_no_sooner_than_the_states():
     assert offspan.diagnose(problem, run, seen).state_norms[:2].tolist() == [1.0, x1]
 
 
+def test_before_the_first_step_its_length_is_not_to_blame():
+    """x' = x³ from 100 overflows whatever the learning rate."""
+    problem = offspan.FunctionProblem(lambda x, u: x**3 + u, lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=8)
+    seen = np.array([[100.0]])
+    run = offspan.train(problem, offspan.Linear(np.zeros((1, 1))), seen, optimizer=optax.sgd(1e-15), iterations=5)
+    diagnosis = offspan.diagnose(problem, run, seen)
+    assert (diagnosis.iteration, diagnosis.what) == (0, "state")
+    assert "learning rate" not in diagnosis.advice
+
+
 def test_the_diagnosis_finds_where_the_cost_exploded():
     problem, x0s = offspan.gaussian(jax.random.key(0), 3, horizon=6), offspan.basis(3, 1)
     run = offspan.train(problem, offspan.Linear(np.zeros((3, 3))), x0s, optimizer=optax.sgd(2.0), iterations=100)

@@ -33,8 +33,8 @@ def paper(tmp_path_factory) -> Path:
         shutil.copytree(STORED / name, folder / name)
     done = CliRunner().invoke(cli.app, ["report", "--paper", "--folder", str(folder)])
     assert done.exit_code == 0, done.output
-    assert f"The report: {folder / 'report.html'}" in done.output.replace("\n", "")
-    return folder / "report.html"
+    assert f"The report: {folder / 'paper.html'}" in done.output.replace("\n", "")
+    return folder / "paper.html"
 
 
 class Elements(HTMLParser):
@@ -135,10 +135,11 @@ def stored(name: str) -> tuple[str | None, xr.Dataset, xr.Dataset | None]:
 
 @pytest.mark.parametrize("name", FINDINGS)
 def test_stored_results_beside_the_paper(name):
-    """What differs, the docs explain: random systems of dimension 40 diverge, and H = 8 does not always help random ones."""
+    """What differs, the docs explain: random systems of dimension 40 diverge, H = 8 does not always help random ones, and our
+    pendulums end within 0.063 of the top, not 0.05."""
     found = findings(*stored(name))
     assert found
-    differing = {"lqr-large": 2, "lqr-long-horizon": 1}
+    differing = {"lqr-large": 2, "lqr-long-horizon": 1, "pendulum": 1}
     assert sum(not one.agrees for one in found) == differing.get(name, 0)
 
 
@@ -153,10 +154,12 @@ def test_a_result_that_is_not_the_papers_is_told_apart():
     assert findings(None, lqr) == []
     assert findings(preset, lqr.assign_attrs(iterations=99_999)) == [] == findings(preset, lqr.isel(seed=slice(0, 19)))
     preset, pendulum, _ = stored("pendulum")
-    assert [one.agrees for one in findings(preset, pendulum)] == [True, True]
+    assert [one.agrees for one in findings(preset, pendulum)] == [True, False]
     worse = pendulum.assign(normalized_cost=pendulum.normalized_cost + 0.003)
-    worse["policy_gradient_unseen_trajectory"][0, -1, 0] += 0.2
     assert [one.agrees for one in findings(preset, worse)] == [False, False]
+    better = pendulum.copy(deep=True)
+    better["policy_gradient_unseen_trajectory"][:, -1] = pendulum.target
+    assert [one.agrees for one in findings(preset, better)] == [True, True]
     preset, further, _ = stored("quadcopter-further")
     nearer = further.assign(policy_gradient_unseen_cost=1 / further.policy_gradient_unseen_cost)
     assert [one.agrees for one in findings(preset, nearer)] == [True, False]
@@ -203,7 +206,7 @@ def test_runs_are_named_one_by_one_or_all_together(tmp_path):
     assert re.search(r"<h2>R ≠ 0: one minimiser</h2>", text)
     assert "the statements" not in Elements(text).text
     assert run().exit_code == 0
-    assert "the runs in" in (tmp_path / "report.html").read_text()
+    assert "All runs in" in (tmp_path / "report.html").read_text()
     for arguments, sentence in (
         (["nothing"], "there is no run 'nothing'"),
         (["shift-regularised"], "did you mean 'shift-regularized'?"),

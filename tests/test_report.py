@@ -124,9 +124,9 @@ def test_tall_bars_are_not_cut_off():
 def test_a_comparison_shows_both_horizons_and_other_systems_beside_each_other():
     both = measure_bars(result(horizons=(8,)), beside=result(horizons=(5,)))
     labels = [text.get_text() for text in both.legends[0].get_texts()]
-    assert labels == [f"{name}, H = {h}" for name in ("identity", "shift", "random A") for h in (5, 8)]
+    assert labels == [f"{name}, H = {h}" for name in ("identity", "shift", "gaussian") for h in (5, 8)]
     other = measure_bars(result(systems=("gaussian-abq",)), beside=result())
-    assert [text.get_text() for text in other.legends[0].get_texts()] == ["identity", "shift", "random A", "random A, B, Q"]
+    assert [text.get_text() for text in other.legends[0].get_texts()] == ["identity", "shift", "gaussian", "gaussian-abq"]
 
 
 def test_the_figures_of_the_theory_show_their_data():

@@ -13,7 +13,7 @@ from offspan.checks import nearest
 from offspan.experiments.specs.base import Matrix, Positive, Rate, Seed, Spec, Strict, filled
 from offspan.experiments.specs.lqr import LQRSpec
 from offspan.experiments.specs.network import NetworkSpec
-from offspan.experiments.specs.reading import read_toml, spec_from, to_toml
+from offspan.experiments.specs.reading import first_mistake, read_toml, spec_from, to_toml
 from offspan.files import write_whole
 from offspan.selection import Selection, select
 
@@ -50,7 +50,7 @@ def choose(path: Path, method: str | None = None) -> Chosen:
     try:
         asked = Choose.model_validate({**table, **({"method": method} if method else {})})
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
+        first = first_mistake(error)
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             known = list(Choose.model_fields)

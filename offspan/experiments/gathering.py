@@ -42,7 +42,7 @@ def gather(root: Path, name: str) -> Gathered:
         f"{spec.content()}; {len(spec.seeds)} seed{'s' if len(spec.seeds) > 1 else ''}, {spec.iterations:,} iterations, {spec.precision}",
         to_toml(spec),
         preset_of(spec),
-        _command(spec),
+        _command(spec, folder.spec_file),
         folder.load_result(),
         beside.load_result() if beside is not None and beside.is_complete() else None,
         folder.provenance(),
@@ -74,7 +74,7 @@ def stored_claims(root: Path) -> dict[str, Any] | None:
         raise ValueError(f"{path} cannot be read ({error}); write it again with `offspan verify`.") from error
 
 
-def _command(spec: Spec) -> str:
+def _command(spec: Spec, path: Path) -> str:
     """What makes this run again."""
     if (name := preset_of(spec)) is not None:
         preset, count = load_preset(name), len(spec.seeds)
@@ -87,4 +87,4 @@ def _command(spec: Spec) -> str:
         for command, variant in variants.items():
             if variant.digest() == spec.digest():
                 return command
-    return "offspan run spec.toml"
+    return f"offspan run {path}"

@@ -86,7 +86,9 @@ class RunFolder:
     def state(self) -> str:
         """In words, whatever is there."""
         try:
-            return "complete" if self.is_complete() else f"{self.share_done():.0%} done"
+            if not self.is_complete():
+                return f"{self.share_done():.0%} done"
+            return "complete" if self._is_as_written(self.result_file.read_bytes()) else "damaged"
         except UNREADABLE:
             return "cannot be read"
 
@@ -140,11 +142,16 @@ class RunFolder:
         write_whole(self.provenance_file, lambda path: path.write_text(text, encoding="utf-8"))
         write_whole(self.result_file, lambda path: path.write_bytes(content))
 
+    def _is_as_written(self, result: bytes) -> bool:
+        """By the checksum that was written with it, if there was one."""
+        checksum = hashlib.sha256(result).hexdigest()
+        return self.provenance().get("result", checksum) == checksum
+
     def load_result(self) -> xr.Dataset:
         if not self.result_file.exists():
             raise ValueError(f"{self.path} has no result yet.")
         content = self.result_file.read_bytes()
-        if self.provenance().get("result", checksum := hashlib.sha256(content).hexdigest()) != checksum:
+        if not self._is_as_written(content):
             raise ValueError(
                 f"{self.result_file} is not the file that the run wrote (its sha256 differs from that in {self.provenance_file.name}); "
                 "delete it and run the spec again."

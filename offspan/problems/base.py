@@ -43,6 +43,8 @@ class Problem(eqx.Module):
 class FunctionProblem(Problem):
     """x_{h+1} = step(x_h, u_h) at cost stage_cost(x_h, u_h), two functions of one state and one control: your own dynamics  [beyond R24].
 
+    The functions may be equinox modules (a learned model, say); what they hold is then part of the problem's pytree.
+
     >>> import jax.numpy as jnp, offspan
     >>> cart = offspan.FunctionProblem(
     ...     step=lambda x, u: x + 0.25 * jnp.array([x[1], u[0]]),
@@ -51,8 +53,6 @@ class FunctionProblem(Problem):
     ... )
     >>> cart.step(jnp.array([0.0, 1.0]), jnp.array([2.0])).tolist()
     [0.25, 1.5]
-
-    The functions may be equinox modules (a learned model, say); what they hold is then part of the problem's pytree.
     """
 
     step_function: Callable[..., Any]

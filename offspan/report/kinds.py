@@ -36,6 +36,7 @@ def _lqr(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
         "measures": f"Bars of both normalised measures against the number of seen states, for the systems {systems}.",
         "horizons": f"Share of diverged runs and both normalised measures against the horizon, for the systems {systems}.",
         "curves": f"Both normalised measures along training, for the systems {systems}.",
+        "training": f"The cost over the seen states along training, for the systems {systems}.",
     }
     return Report({"table": measure_sheet(result)}, as_frame(summary(result)), words, lambda: figures(result, beside))
 

@@ -11,14 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from offspan.report.lqr import MEASURES, Row, summary
+from offspan.report.lqr import FINALS, MEASURES, Row, summary
 from offspan.report.results import DIVERGED, quartiles
 
 # Okabe and Ito's colours, told apart by colour-blind readers; hatches, markers and dashes carry the difference into black and white.
 COLOURS = {"identity": "#0072B2", "shift": "#E69F00", "gaussian": "#009E73", "gaussian-abq": "#CC79A7"}
 OTHER_COLOURS = ("#56B4E9", "#D55E00", "#F0E442", "#000000")
 HATCHES = {"identity": "", "shift": "//", "gaussian": "..", "gaussian-abq": "xx"}
-LABELS = {"gaussian": "random A", "gaussian-abq": "random A, B, Q"}
 TITLES = {
     "normalized_optimality": r"optimality measure  $E_{\mathrm{opt}}(K)\,/\,E_{\mathrm{opt}}(K_{\mathrm{no\!-\!ext}})$",
     "normalized_cost": r"cost measure  $E_{\mathrm{cost}}(K)\,/\,E_{\mathrm{cost}}(K_{\mathrm{no\!-\!ext}})$",
@@ -28,7 +27,12 @@ POINTS = 200  # on a curve against iterations: more cannot be told apart
 
 
 def figures(result: xr.Dataset, beside: xr.Dataset | None = None) -> dict[str, tuple[Figure, pd.DataFrame]]:
-    """Each figure of a result by its name, with the data behind it; `beside` is a result to be compared with."""
+    """Each figure of a result by its name, with the data behind it; `beside` is a result to be compared with.
+
+    Where no measure is defined (R ≠ 0, B not invertible) there is training to show.
+    """
+    if all(result[measure].isnull().all() for measure in MEASURES):
+        return {"training": (training_curves(result), training_data(result))}
     if result.sizes["horizon"] > 2:
         drawn = {"horizons": (horizon_curves(result), as_frame(summary(result)))}
     else:
@@ -66,7 +70,7 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
                 [f"{row.diverged}/{row.runs} diverged" if row.diverged else "not defined" for row in drawn],
                 top,
                 width=width * 0.92,
-                label=", ".join([LABELS.get(system, system), *(f"{x} = {bar[1 + letters.index(x)]:g}" for x in several)]),
+                label=", ".join([system, *(f"{x} = {bar[1 + letters.index(x)]:g}" for x in several)]),
                 color=colours[system],
                 alpha=(1 + same_system.index(bar)) / len(same_system),
                 hatch=HATCHES.get(system, "\\\\"),
@@ -109,7 +113,7 @@ def _draw_bars(ax: Axes, places: np.ndarray, values: np.ndarray, reasons: list[s
 def measure_curves(result: xr.Dataset) -> Figure:
     """Both normalised measures along training, one column for each number of seen states: median and quartiles over seeds."""
     counts = result.seen.values
-    figure = Figure(figsize=(2.7 * len(counts) + 0.8, 5.2), layout="constrained")
+    figure = Figure(figsize=(max(2.7 * len(counts) + 0.8, 6.4), 5.4), layout="constrained")
     axes = figure.subplots(2, len(counts), sharex=True, sharey="row", squeeze=False)
     data = curve_data(result)
     colours = _colours(list(result.system.values))
@@ -117,7 +121,7 @@ def measure_curves(result: xr.Dataset) -> Figure:
         for ax, count in zip(row, counts, strict=True):
             for system, style in zip(result.system.values, cycle(("-", "--", "-.", ":")), strict=False):
                 line = data[(data.system == system) & (data.seen == count) & (data.measure == measure)]
-                ax.plot(line.iteration, line["median"], color=colours[system], linestyle=style, label=LABELS.get(system, system))
+                ax.plot(line.iteration, line["median"], color=colours[system], linestyle=style, label=system)
                 ax.fill_between(line.iteration, line.low, line.high, color=colours[system], alpha=0.2, linewidth=0)
             ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
             ax.set_xlim(max(data.iteration.min(), 1), data.iteration.max() + 1)
@@ -130,7 +134,7 @@ def measure_curves(result: xr.Dataset) -> Figure:
         ax.set_title(f"{count} seen", fontsize=10)
     for ax in axes[1]:
         ax.set_xlabel("iteration")
-    figure.suptitle(f"{caption(result)}; {SCALE}", fontsize=9)
+    figure.suptitle(f"{caption(result)}\n{SCALE}", fontsize=9)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
@@ -152,6 +156,32 @@ def curve_data(result: xr.Dataset) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
+def training_curves(result: xr.Dataset) -> Figure:
+    """J(K; S) along training, a line for every system and setting: medians over seeds."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    ax = figure.subplots()
+    swept = [name for name in ("system", "dim", "horizon", "learning_rate", "seen") if result.sizes[name] > 1]
+    looks = zip(cycle(("-", "--", "-.", ":")), cycle((*COLOURS.values(), *OTHER_COLOURS)), strict=False)
+    data = training_data(result)
+    for _, line in data.groupby(swept or ["system"]):
+        first = line.iloc[0]
+        words = [first.system, *(f"{name.replace('_', ' ')} {first[name]:g}" for name in swept if name != "system")]
+        style, colour = next(looks)
+        ax.plot(line.iteration, line.cost, linestyle=style, color=colour, label=", ".join(words))
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("J(K; S), median over seeds")
+    if data.cost.max() > 10 * data.cost.min() > 0:
+        ax.set_yscale("log")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False, fontsize=8)
+    figure.suptitle(caption(result).replace("median and quartiles", "medians"), fontsize=9)
+    return figure
+
+
+def training_data(result: xr.Dataset) -> pd.DataFrame:
+    return result.cost.median("seed").rename("cost").to_dataframe().reset_index()
+
+
 def horizon_curves(result: xr.Dataset) -> Figure:
     """Share of diverged runs and both measures against the horizon, for each system and learning rate.
 
@@ -168,7 +198,7 @@ def horizon_curves(result: xr.Dataset) -> Figure:
         points = [row for row in rows if (row.system, row.learning_rate, row.dim, row.seen) == line]
         horizons = [row.horizon for row in points]
         values: dict[str, float] = dict(zip(("η", "D", "seen"), line[1:], strict=True))
-        label = ", ".join([LABELS.get(line[0], line[0]), *(f"{letter} = {values[letter]:g}" for letter in several)])
+        label = ", ".join([line[0], *(f"{letter} = {values[letter]:g}" for letter in several)])
         look = {"color": colours[line[0]], "marker": markers[line[1:]], "markersize": 4, "label": label}
         axes[0].plot(horizons, [row.diverged / row.runs for row in points], **look)
         for ax, measure in zip(axes[1:], MEASURES, strict=True):
@@ -195,7 +225,8 @@ def caption(result: xr.Dataset, said_elsewhere: Collection[str] = ()) -> str:
     ]
     iterations = f"{result.attrs['iterations']:,} iterations"
     quick = "QUICK LOOK: " if result.attrs["quick"] else ""
-    return f"{quick}{', '.join([*fixed, iterations])}; median and quartiles of {result.sizes['seed']} seeds"
+    seeds = result.sizes["seed"]
+    return f"{quick}{', '.join([*fixed, iterations])}; " + ("one seed" if seeds == 1 else f"median and quartiles of {seeds} seeds")
 
 
 def as_frame(rows: list[Row]) -> pd.DataFrame:
@@ -203,7 +234,7 @@ def as_frame(rows: list[Row]) -> pd.DataFrame:
     flat = []
     for row in rows:
         values = row._asdict()
-        for name in (*MEASURES, "excess_training_cost"):
+        for name in FINALS:
             low, median, high = values.pop(name)
             values |= {name: median, f"{name}_low": low, f"{name}_high": high}
         flat.append(values)

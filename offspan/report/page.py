@@ -21,7 +21,7 @@ INK = "svg { color: #1f2328; fill: currentColor } @media (prefers-color-scheme: 
 JUDGED = """How verdicts are made: a bound agrees where it is kept; a direction where every median goes that way; "below 1" where every
 median is, "well below 1" where the median is below 0.5; a number where it lies between our quartiles or ours is lower; "fails" where at
 most a tenth of the runs diverge at H = 8 and at least a quarter at the longest horizon; "decays" where the further half of the states
-costs more; final states where they are within 0.1 of the target."""
+costs more."""
 PLAIN = " '/:;,.=()<>-+!*~_{}@"  # what an SVG has in plenty and a data address may have
 
 

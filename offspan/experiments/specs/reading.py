@@ -85,6 +85,11 @@ def _read_npz(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not an .npz file of numbers ({error}); write it with numpy.savez(path, A=…, B=…).") from error
 
 
+def first_mistake(error: pydantic.ValidationError) -> Any:
+    """A key misspelt is also a key missing; the misspelling is the better news."""
+    return next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
+
+
 def spec_from(content: dict[str, Any], source: str) -> Spec:
     """`source` is named in errors."""
     kind = content.setdefault("kind", "lqr")
@@ -93,8 +98,7 @@ def spec_from(content: dict[str, Any], source: str) -> Spec:
     try:
         return KINDS[kind].model_validate(content)
     except pydantic.ValidationError as error:
-        # A key misspelt is also a key missing; the misspelling is the better news.
-        first = next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
+        first = first_mistake(error)
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             *inside, key = map(str, first["loc"])
@@ -106,6 +110,8 @@ def spec_from(content: dict[str, Any], source: str) -> Spec:
             hint = nearest(key, known) or (f"; there are {', '.join(known)}" if inside else "")
             raise ValueError(f"{source}: there is no key {place!r}{hint}.") from None
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        if first["type"] == "list_type":
+            message = "must be a list, in brackets"
         where = f"`{place}`: " if place else ""
         given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
         raise ValueError(f"{source}: {where}{message}{given}.") from None
