@@ -54,6 +54,7 @@ def result(*, seeds=4, horizons=(5,), rates=(1e-3,), diverged=0, systems=("ident
         {
             "normalized_optimality": ((*SWEPT, "iteration"), values[0]),
             "normalized_cost": ((*SWEPT, "iteration"), values[1]),
+            "cost": ((*SWEPT, "iteration"), 1 + values[0]),
             "excess_training_cost": (SWEPT, np.random.default_rng(1).uniform(size=shape)),
             "status": (SWEPT, status),
         },

@@ -74,7 +74,7 @@ def note(rows: list[Row]) -> str:
     parts = ["1 = no extrapolation, 0 = perfect."]
     if any(row.system in EXPECTED for row in rows):
         parts.append(
-            "Expected: = 1 by prop:no_exploration_no_extrapolation; < 1 is proven for other learning rates, by prop:shift for one seen "
+            "Expect: = 1 by prop:no_exploration_no_extrapolation; < 1 is proven for other learning rates, by prop:shift for one seen "
             "state and by thm:typical_system for the first step in the mean."
         )
     if any(math.isnan(row.normalized_cost.median) for row in rows):
@@ -93,7 +93,7 @@ def _columns(rows: list[Row]):
     value = (lambda values: number(values.median, ".3f")) if swept else _with_quartiles
     diverged = [("diverged", lambda row: f"{row.diverged}/{row.runs}")] if any(row.diverged for row in rows) else []
     without_least = any(math.isnan(row.excess_training_cost.median) for row in rows)
-    expected = [("expected", _expected)] if any(row.system in EXPECTED for row in rows) else []
+    expected = [("expect", _expected)] if any(row.system in EXPECTED for row in rows) else []
     return [
         ("system", lambda row: row.system),
         *swept,
