@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from offspan.checks import as_bounds, as_count, as_floats, as_key
-from offspan.files import UNREADABLE, write_whole
+from offspan.files import UNREADABLE, why, write_whole
 
 
 class Linear(eqx.Module):
@@ -182,5 +182,5 @@ def load_controller(path: str | os.PathLike) -> Linear | MLP | Bounded:
         raise FileNotFoundError(f"load_controller: there is no file {str(path)!r}.") from None
     except UNREADABLE as error:
         raise ValueError(
-            f"load_controller: {str(path)!r} is not a whole controller file ({error}); write it again with `save_controller`."
+            f"load_controller: {str(path)!r} is not a whole controller file ({why(error)}); write it again with `save_controller`."
         ) from error

@@ -28,6 +28,12 @@ UNREADABLE = (
 )
 
 
+def why(error: Exception) -> str:
+    """What an error says of a file, for the middle of a sentence: its first line, and not all of it where it quotes the file."""
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    return text if len(text) <= 160 else f"{text[:157]}…"
+
+
 def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
     """Calls `write` with a path in the same folder and of the same suffix, then renames that file to `path`."""
     if not path.parent.is_dir():

@@ -23,7 +23,7 @@ import xarray as xr
 import offspan
 from offspan.experiments.specs.base import Spec
 from offspan.experiments.specs.reading import load_spec, to_toml
-from offspan.files import UNREADABLE, held, write_whole
+from offspan.files import UNREADABLE, held, why, write_whole
 
 State = TypeVar("State")
 HALF_WRITTEN = re.compile(r"\.\d+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
@@ -125,7 +125,7 @@ class RunFolder:
                 fields[name] = [arrays.pop(f"{name}.{i}") for i in range(sum(key.startswith(f"{name}.") for key in arrays))]
             return kind(**arrays, **fields), seconds
         except UNREADABLE as error:
-            raise ValueError(f"the checkpoint {path} cannot be used ({error}); delete it to start that part again.") from error
+            raise ValueError(f"the checkpoint {path} cannot be used ({why(error)}); delete it to start that part again.") from error
 
     def drop_checkpoints(self) -> None:
         for path in self.checkpoints.glob("*.npz"):
@@ -194,7 +194,7 @@ def _read(content: bytes) -> xr.Dataset | str:
     try:
         return xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
     except Exception as error:  # what is raised of a damaged file has no common class
-        return (str(error).splitlines() or [type(error).__name__])[0]
+        return why(error)
     finally:
         sys.unraisablehook = hook
 

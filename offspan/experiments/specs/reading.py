@@ -15,7 +15,7 @@ from offspan.experiments.specs.base import Spec
 from offspan.experiments.specs.lqr import LQRSpec, Matrices, StartsSpec
 from offspan.experiments.specs.network import Adversarial, NetworkSpec, Objective
 from offspan.experiments.specs.selection import SelectionSpec
-from offspan.files import UNREADABLE
+from offspan.files import UNREADABLE, why
 
 KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network": NetworkSpec, "selection": SelectionSpec}
 
@@ -82,7 +82,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ValueError(f"there is no file {str(path)!r}.") from None
     except UNREADABLE as error:
-        raise ValueError(f"{path} is not an .npz file of numbers ({error}); write it with numpy.savez(path, A=…, B=…).") from error
+        raise ValueError(f"{path} is not an .npz file of numbers ({why(error)}); write it with numpy.savez(path, A=…, B=…).") from error
 
 
 def first_mistake(error: pydantic.ValidationError) -> Any:
