@@ -16,7 +16,7 @@ test: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
 
-# Twenty times the spoilt inputs of the tests, and real runs killed at random moments: about half an hour.
+# Twenty times the spoilt inputs of the tests, and real runs killed at random moments: this takes long.
 harden: $(VENV)/.dev
 	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q tests/test_fuzz.py
 	@$(BIN)/python tests/kills.py
