@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 import offspan
-from offspan.checks import nearest
+from offspan.errors import OffspanError, nearest
 from offspan.experiments.gathering import finished, gather, stored_claims, variants
 from offspan.experiments.run import run
 from offspan.experiments.specs.base import Spec
@@ -74,14 +74,14 @@ def run_and_report(spec: Spec, folder: Path, console: Console) -> None:
 def write_report(runs: list[str], paper: bool, target: Path, folder: Path, console: Console) -> Path:
     """One page of the runs that are named, of the paper's, or of all that have a result; returns where it is."""
     if not target.parent.is_dir():
-        raise ValueError(f"there is no folder {str(target.parent)!r} to write {target.name} to.")
+        raise OffspanError(f"there is no folder {str(target.parent)!r} to write {target.name} to.")
     presets = list(EXPERIMENTS)
     every = finished(folder)
     of_the_paper = variants(every, presets)
     names = runs or (of_the_paper if paper else [*of_the_paper, *(name for name in every if name not in of_the_paper)])
     claims = None if runs else stored_claims(folder)
     if not names and claims is None:
-        raise ValueError(f"there is no finished run in {folder} to report on; `offspan reproduce lqr` makes one.")
+        raise OffspanError(f"there is no finished run in {folder} to report on; `offspan reproduce lqr` makes one.")
     sections, unreadable = [], []
     with console.status("drawing …") as status:
         for name in names:
@@ -126,7 +126,7 @@ def stored_run(run: str, folder: Path) -> RunFolder:
 
     stored = RunFolder(folder / run)
     if not stored.spec_file.exists():
-        raise ValueError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
+        raise OffspanError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
     return stored
 
 
@@ -135,4 +135,4 @@ def reported(name: str, make: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return make(*arguments)
     except (LookupError, AttributeError, TypeError, ValueError, ArithmeticError) as error:
-        raise ValueError(f"the result of {name} does not hold what it should ({type(error).__name__}: {error}); run it again.") from error
+        raise OffspanError(f"the result of {name} does not hold what it should ({type(error).__name__}: {error}); run it again.") from error

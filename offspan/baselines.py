@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from offspan.checks import as_floats, as_states, is_false
+from offspan.errors import OffspanError, as_floats, as_states, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, cost
@@ -77,7 +77,7 @@ def adversarial_objective(
 
     def loss(problem: Problem, controller: Controller, x0s: Array) -> tuple[Array, Array]:
         if not hasattr(problem, "target"):
-            raise ValueError(f"adversarial_objective: a {type(problem).__name__} has no field `target` that could be replaced.")
+            raise OffspanError(f"adversarial_objective: a {type(problem).__name__} has no field `target` that could be replaced.")
 
         def towards(x0, target):
             return cost(eqx.tree_at(lambda problem: problem.target, problem, target), controller, x0[None])
@@ -95,17 +95,19 @@ def underdetermined(where: str, problem: LQR) -> Bool[Array, ""]:
     """Whether R = 0 and B is invertible; raises where this is known not to hold."""
     n, m = as_lqr(where, problem).state_dim, problem.control_dim
     if m != n:
-        raise ValueError(f"{where}: `B` is {n}×{m}, but must be square and invertible here, so that one step can steer any state to zero.")
+        raise OffspanError(
+            f"{where}: `B` is {n}×{m}, but must be square and invertible here, so that one step can steer any state to zero."
+        )
     no_control_cost = jnp.all(problem.R == 0)
     if is_false(no_control_cost):
-        raise ValueError(
+        raise OffspanError(
             f"{where}: needs `R` = 0 (controls free of charge), but `R` has entries up to {float(jnp.abs(problem.R).max()):.3g}; "
             "with R ≠ 0 the least cost is the Riccati equation's, and steering to zero in one step is not optimal."
         )
     gains = jnp.linalg.svd(problem.B, compute_uv=False)
     invertible = gains[-1] > n * jnp.finfo(gains.dtype).eps * gains[0]
     if is_false(invertible):
-        raise ValueError(
+        raise OffspanError(
             f"{where}: `B` is not invertible (singular values from {float(gains[0]):.3g} down to {float(gains[-1]):.3g}), "
             "so no control steers every state to zero in one step; use a `B` of full rank."
         )

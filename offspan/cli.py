@@ -41,7 +41,7 @@ def reproduce(
     from offspan.experiments.specs.reading import load_preset, preset_names, presets_for
 
     if bool(names) == every:
-        raise ValueError("name the presets to reproduce (`offspan list` shows them), or say --all.")
+        raise OffspanError("name the presets to reproduce (`offspan list` shows them), or say --all.")
     asked = preset_names() if every else [preset for name in names or [] for preset in presets_for(name)]
     specs = [load_preset(name) for name in dict.fromkeys(asked)]
     for spec in specs:
@@ -74,7 +74,7 @@ def select_states(
     from offspan.report.tables import terminal_table
 
     if output is not None and not output.parent.is_dir():
-        raise ValueError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
+        raise OffspanError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
     with console.status("choosing …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "select: ")  # what it warns of is printed below
         chosen = choose(spec, method)
@@ -142,15 +142,15 @@ def show(
 ) -> None:
     """A table of a run."""
     from offspan.actions import reported, stored_run
-    from offspan.checks import nearest
+    from offspan.errors import OffspanError, nearest
     from offspan.report.kinds import report
     from offspan.report.tables import terminal_table
 
     shown = reported(run, report, stored_run(run, folder).load_result())
     if table not in shown.sheets:
-        raise ValueError(f"{run} has no table {table!r}{nearest(table, list(shown.sheets))}; there are {', '.join(shown.sheets)}.")
+        raise OffspanError(f"{run} has no table {table!r}{nearest(table, list(shown.sheets))}; there are {', '.join(shown.sheets)}.")
     if csv and table != "table":
-        raise ValueError(
+        raise OffspanError(
             "--csv gives the main table's numbers; the data behind figures and other tables are CSV files in the run's figures/."
         )
     if csv:
@@ -170,7 +170,7 @@ def write_page(
     from offspan.actions import write_report
 
     if runs and paper:
-        raise ValueError("name the runs to report on, or say --paper, but not both.")
+        raise OffspanError("name the runs to report on, or say --paper, but not both.")
     named = list(dict.fromkeys(runs or []))
     usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
     target = write_report(named, paper, output or folder / f"{usual}.html", folder, console)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from offspan.checks import as_bounds, as_count, as_floats, as_key
+from offspan.errors import OffspanError, as_bounds, as_count, as_floats, as_key
 from offspan.files import UNREADABLE, why, write_whole
 
 
@@ -58,7 +58,7 @@ class MLP(eqx.Module):
             or not layers
             or not all(isinstance(layer, tuple | list) and len(layer) == 2 for layer in layers)
         ):
-            raise ValueError("MLP: `layers` must be a list of pairs, [(W, b), …] with at least one layer.")
+            raise OffspanError("MLP: `layers` must be a list of pairs, [(W, b), …] with at least one layer.")
         checked = []
         for i, (W, b) in enumerate(layers):
             width = checked[-1][0].shape[0] if checked else None
@@ -117,7 +117,7 @@ class Bounded(eqx.Module):
     def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
         z = self.net(x)
         if len(self.low) not in (1, z.size):
-            raise ValueError(f"Bounded: there are bounds for {len(self.low)} controls, but the network has {z.size} outputs.")
+            raise OffspanError(f"Bounded: there are bounds for {len(self.low)} controls, but the network has {z.size} outputs.")
         low, high = jnp.asarray(self.low, z.dtype), jnp.asarray(self.high, z.dtype)
         tau = (jnp.tanh(z) + 1) / 2
         return (1 - tau) * low + tau * high
@@ -139,7 +139,7 @@ def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike)
     ([[0.1]], '{"format": "offspan-controller-1"}')
     """
     if isinstance(controller, str | os.PathLike):
-        raise ValueError("save_controller: the controller comes first, and then the path: save_controller(controller, path).")
+        raise OffspanError("save_controller: the controller comes first, and then the path: save_controller(controller, path).")
     header: dict[str, Any] = {"format": FORMAT}
     net = controller
     if isinstance(controller, Bounded):
@@ -152,7 +152,9 @@ def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike)
             f"{letter}{i}": np.asarray(array) for i, layer in enumerate(net.layers) for letter, array in zip("Wb", layer, strict=True)
         }
     else:
-        raise ValueError(f"save_controller: cannot save a {type(net).__name__}; only Linear, MLP and Bounded of these have a file format.")
+        raise OffspanError(
+            f"save_controller: cannot save a {type(net).__name__}; only Linear, MLP and Bounded of these have a file format."
+        )
 
     def write(path: Path) -> None:
         with path.open("wb") as file:
@@ -175,12 +177,12 @@ def load_controller(path: str | os.PathLike) -> Linear | MLP | Bounded:
             stored = {name: arrays[name] for name in arrays.files}
         header = json.loads(str(stored.pop("header")))
         if header["format"] != FORMAT:
-            raise ValueError(f"its format is {header['format']!r}, not {FORMAT!r}")
+            raise OffspanError(f"its format is {header['format']!r}, not {FORMAT!r}")
         net = Linear(stored["K"]) if "K" in stored else MLP([(stored[f"W{i}"], stored[f"b{i}"]) for i in range(len(stored) // 2)])
         return Bounded(net, *header["bounds"]) if "bounds" in header else net
     except FileNotFoundError:
         raise FileNotFoundError(f"load_controller: there is no file {str(path)!r}.") from None
     except UNREADABLE as error:
-        raise ValueError(
+        raise OffspanError(
             f"load_controller: {str(path)!r} is not a whole controller file ({why(error)}); write it again with `save_controller`."
         ) from error

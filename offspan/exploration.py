@@ -11,8 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
-from offspan.checks import as_floats, as_states, is_concrete, is_false
 from offspan.controllers import Linear
+from offspan.errors import OffspanError, as_floats, as_states, is_concrete, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost, rollout
@@ -66,7 +66,7 @@ def overlap(problem: LQR, x0s: Any, unseen: Any, K: Any = None) -> Float[Array, 
     U = as_states("overlap", "unseen", unseen, as_lqr("overlap", problem).state_dim)
     lengths = jnp.linalg.norm(U, axis=1, keepdims=True)
     if is_false(jnp.all(lengths > 0)):
-        raise ValueError("overlap: `unseen` has a zero state, which is no direction.")
+        raise OffspanError("overlap: `unseen` has a zero state, which is no direction.")
     G = gramian(problem, x0s, K)
     return jnp.einsum("ui,ij,uj->u", U / lengths, G, U / lengths) / jnp.trace(G)
 
@@ -106,7 +106,7 @@ def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float
     x0s = as_states("state_gradients", "x0s", x0s, problem.state_dim)
     weights, structure = eqx.partition(controller, eqx.is_inexact_array)
     if not jax.tree.leaves(weights):
-        raise ValueError(f"state_gradients: the controller (a {type(controller).__name__}) holds no weights to differentiate by.")
+        raise OffspanError(f"state_gradients: the controller (a {type(controller).__name__}) holds no weights to differentiate by.")
     flat, unravel = ravel_pytree(weights)
     return jax.vmap(jax.grad(lambda flat, x0: cost(problem, eqx.combine(unravel(flat), structure), x0[None])), (None, 0))(flat, x0s)
 
@@ -137,12 +137,12 @@ def as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
     try:
         scale = jnp.asarray(scale, float)
     except (TypeError, ValueError):
-        raise ValueError(f"{where}: `scale` is {scale!r}, but must be one number, or one for each coordinate.") from None
+        raise OffspanError(f"{where}: `scale` is {scale!r}, but must be one number, or one for each coordinate.") from None
     scale = as_floats(
         where, "scale", jnp.broadcast_to(scale, (n,)) if scale.ndim == 0 else scale, shape=(n,), meaning=f"one or {n} numbers"
     )
     if is_false(jnp.all(scale > 0)):
-        raise ValueError(f"{where}: `scale` must be positive: what counts as far in each coordinate.")
+        raise OffspanError(f"{where}: `scale` must be positive: what counts as far in each coordinate.")
     return scale
 
 
@@ -164,10 +164,10 @@ def krylov_rank(A: Any, x0s: Any) -> int:
     where = "krylov_rank"
     A = as_floats(where, "A", A, shape=(None, None), meaning="shape (n, n), the matrix of x' = A x")
     if A.shape[0] != A.shape[1]:
-        raise ValueError(f"{where}: `A` has shape {A.shape}, but must be square: x' = A x.")
+        raise OffspanError(f"{where}: `A` has shape {A.shape}, but must be square: x' = A x.")
     x0s = as_states(where, "x0s", x0s, A.shape[0])
     if not (is_concrete(A) and is_concrete(x0s)):
-        raise ValueError(f"{where}: a rank depends on the values, which jit and vmap do not show; call it outside.")
+        raise OffspanError(f"{where}: a rank depends on the values, which jit and vmap do not show; call it outside.")
     A, X = np.asarray(A, float), np.asarray(x0s, float)
     scale, lengths = np.linalg.norm(A, 2), np.linalg.norm(X, axis=1)
     X = X[lengths > 0] / lengths[lengths > 0, None]
@@ -196,7 +196,7 @@ def _rank_by_directions(A: np.ndarray, X: np.ndarray, rounding: float) -> int:
     while len(newest) and len(known) < len(A):
         _, sigma, right = np.linalg.svd(newest, full_matrices=False)
         if noise > UNDECIDABLE:
-            raise ValueError(
+            raise OffspanError(
                 f"krylov_rank: after {len(known)} directions rounding may have grown to {noise:.1g}, so that a new direction cannot be "
                 "told from it; this matrix is too far from having a basis of eigenvectors for a rank in double precision."
             )

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
+from offspan.errors import OffspanError
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -63,7 +65,7 @@ def held(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise ValueError(
+        raise OffspanError(
             f"another process is at work in {folder}; wait until it has ended, or give your spec a `name` of its own."
         ) from None
     except OSError:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from offspan.checks import as_floats
+from offspan.errors import OffspanError, as_floats
 from offspan.problems.base import Problem
 from offspan.rollout import Controller, rollout
 
@@ -45,7 +45,7 @@ def extrapolation_map(
     """
     where, n = "extrapolation_map", problem.state_dim
     if not isinstance(axes, Mapping) or len(axes) not in (1, 2) or not all(_is_index(d, n) for d in axes):
-        raise ValueError(
+        raise OffspanError(
             f"{where}: `axes` must give values for one or two of the coordinates 0..{n - 1}, such as {{0: jnp.linspace(0, 1, 50)}}."
         )
     values = {operator.index(d): as_floats(where, f"axes[{d}]", one, shape=(None,), meaning="a list of values") for d, one in axes.items()}
@@ -57,11 +57,13 @@ def extrapolation_map(
         try:
             found = np.asarray(jax.vmap(success)(last), float)
         except jax.errors.ConcretizationTypeError:
-            raise ValueError(
+            raise OffspanError(
                 f"{where}: `success` cannot be traced by jax; write `&` for `and`, `|` for `or`, jnp.where for `if`."
             ) from None
         if found.shape != (len(x0s),):
-            raise ValueError(f"{where}: `success` must return one truth value for one state; for {len(x0s)} states it gave {found.shape}.")
+            raise OffspanError(
+                f"{where}: `success` must return one truth value for one state; for {len(x0s)} states it gave {found.shape}."
+            )
     else:
         found = np.where(np.isfinite(costs), costs, np.inf)
     shape = grid.shape[:-1]

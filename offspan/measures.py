@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.baselines import underdetermined
-from offspan.checks import as_floats, as_states, is_false
+from offspan.errors import OffspanError, as_floats, as_states, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost
@@ -94,7 +94,7 @@ def extrapolation(
     least = as_floats("extrapolation", "minimal_cost", minimal_cost, shape=(), meaning="one number")
     baseline = as_floats("extrapolation", "baseline_cost", baseline_cost, shape=(), meaning="one number")
     if is_false(baseline > least):
-        raise ValueError(
+        raise OffspanError(
             f"extrapolation: `baseline_cost` ({float(baseline):.6g}) must exceed `minimal_cost` ({float(least):.6g}): "
             "a controller that does not extrapolate costs more than the minimum."
         )
@@ -113,7 +113,7 @@ def _normalized(where, problem, K, x0s, unseen, steps):
     baseline, rounding = _baseline_costs(problem, x0s, X, steps)
     baseline = baseline.sum()
     if is_false(baseline > rounding):
-        raise ValueError(
+        raise OffspanError(
             f"{where}: the controller that does not extrapolate has measure 0 here (A x = 0 for every unseen x, up to `Q`), so there is "
             f"nothing to normalise by; use the plain measure, which is {float(measure / count):.6g}."
         )
@@ -149,7 +149,7 @@ def _unseen_states(where, problem, x0s, unseen):
     X = jnp.eye(problem.state_dim, dtype=x0s.dtype) - seen_projector(x0s)
     count = jnp.round(jnp.trace(X))
     if is_false(count > 0):
-        raise ValueError(
+        raise OffspanError(
             f"{where}: the {x0s.shape[0]} seen states span the whole space, so no direction is unseen; "
             "pass fewer of them, or a set of states as `unseen`."
         )

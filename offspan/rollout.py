@@ -15,8 +15,8 @@ from jax.core import eval_jaxpr
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, ArrayLike, Float
 
-from offspan.checks import as_floats, as_states
 from offspan.controllers import Linear
+from offspan.errors import OffspanError, as_floats, as_states
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 
@@ -58,15 +58,15 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
     """What the controller returns for one state, which must be one number for each control."""
     n = x0.shape[0]
     if not callable(controller):
-        raise ValueError("rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.")
+        raise OffspanError("rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.")
     try:
         u0 = jax.eval_shape(controller, x0)
     except TypeError as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise ValueError(f"rollout: the controller does not take a state of shape ({n},), as this problem has it ({reason}).") from error
+        raise OffspanError(f"rollout: the controller does not take a state of shape ({n},), as this problem has it ({reason}).") from error
     if getattr(u0, "shape", None) != (m,):
         returned = f"shape {u0.shape}" if hasattr(u0, "shape") else f"a {type(u0).__name__}"
-        raise ValueError(f"rollout: the controller returned {returned} for a state of shape ({n},), but the problem has {m} control(s).")
+        raise OffspanError(f"rollout: the controller returned {returned} for a state of shape ({n},), but the problem has {m} control(s).")
     return u0
 
 

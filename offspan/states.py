@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from offspan.checks import as_count, as_floats, as_key, as_rate, as_states, is_concrete
+from offspan.errors import OffspanError, as_count, as_floats, as_key, as_positive, as_states, is_concrete
 
 
 def basis(dim: int, count: int | None = None) -> Float[Array, "s n"]:
@@ -20,7 +20,7 @@ def basis(dim: int, count: int | None = None) -> Float[Array, "s n"]:
     dim = as_count("basis", "dim", dim, least=1)
     count = dim if count is None else as_count("basis", "count", count, least=1)
     if count > dim:
-        raise ValueError(f"basis: `count` is {count}, but there are only {dim} basis vectors in dimension {dim}.")
+        raise OffspanError(f"basis: `count` is {count}, but there are only {dim} basis vectors in dimension {dim}.")
     return jnp.eye(dim)[:count]
 
 
@@ -33,7 +33,7 @@ def sphere(key: PRNGKeyArray, count: int, dim: int, *, radius: float = 1.0) -> F
     """
     shape = as_count("sphere", "count", count, least=1), as_count("sphere", "dim", dim, least=1)
     directions = jax.random.normal(as_key("sphere", key), shape)
-    return as_rate("sphere", "radius", radius) * directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
+    return as_positive("sphere", "radius", radius) * directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
 
 
 def grid(*axes: Any) -> Float[Array, "s n"]:
@@ -46,7 +46,7 @@ def grid(*axes: Any) -> Float[Array, "s n"]:
     [[0.0, 5.0], [1.0, 5.0]]
     """
     if not axes:
-        raise ValueError("grid: pass one list of values for each coordinate of the state.")
+        raise OffspanError("grid: pass one list of values for each coordinate of the state.")
     values = [as_floats("grid", f"axes[{i}]", axis, shape=(None,), meaning="a list of values") for i, axis in enumerate(axes)]
     return jnp.stack([coordinate.ravel() for coordinate in jnp.meshgrid(*values, indexing="ij")], axis=1)
 
@@ -74,7 +74,7 @@ def unseen_directions(x0s: Float[ArrayLike, "s n"]) -> Float[Array, "u n"]:
     """
     X = as_states("unseen_directions", "x0s", x0s, None)
     if not is_concrete(X):
-        raise ValueError(
+        raise OffspanError(
             "unseen_directions: the number of unseen directions depends on the values of `x0s`, which jit and vmap do not show; "
             "call it outside, or use `seen_projector`."
         )

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from offspan.errors import OffspanError
+
 
 class Estimate(NamedTuple):
     """A number with its interval of confidence."""
@@ -50,7 +52,7 @@ def ratio(above: float, below: float) -> float:
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Spearman's ρ, with mean ranks for ties and ∞ as the largest; NaN where either is constant."""
     if np.any(np.isnan(a)) or np.any(np.isnan(b)):
-        raise ValueError("rank_correlation: NaN has no rank; say first what it stands for.")
+        raise OffspanError("rank_correlation: NaN has no rank; say first what it stands for.")
     x, y = (_ranks(np.asarray(values, float)) for values in (a, b))
     x, y = x - x.mean(), y - y.mean()
     length = np.sqrt(np.sum(x**2) * np.sum(y**2))

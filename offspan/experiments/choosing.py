@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pydantic
 
-from offspan.checks import nearest
+from offspan.errors import OffspanError, nearest
 from offspan.experiments.specs.base import Matrix, Positive, Rate, Seed, Spec, Strict, filled
 from offspan.experiments.specs.lqr import LQRSpec
 from offspan.experiments.specs.network import NetworkSpec
@@ -43,10 +43,10 @@ def choose(path: Path, method: str | None = None) -> Chosen:
     content = read_toml(path)
     table = content.pop("choose", None)
     if not isinstance(table, dict):
-        raise ValueError(f"{path} has no table [choose]; give it one, with `k` and, unless it is an LQR, `candidates`.")
+        raise OffspanError(f"{path} has no table [choose]; give it one, with `k` and, unless it is an LQR, `candidates`.")
     given = [key for key in ("seen", "seen_states", "unseen_states") if key in content]
     if given:
-        raise ValueError(f"{path} gives `{given[0]}`, which is what is to be chosen; leave it out.")
+        raise OffspanError(f"{path} gives `{given[0]}`, which is what is to be chosen; leave it out.")
     try:
         asked = Choose.model_validate({**table, **({"method": method} if method else {})})
     except pydantic.ValidationError as error:
@@ -54,8 +54,8 @@ def choose(path: Path, method: str | None = None) -> Chosen:
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             known = list(Choose.model_fields)
-            raise ValueError(f"{path}: there is no key 'choose.{key}'{nearest(key, known)}; there are {', '.join(known)}.") from None
-        raise ValueError(f"{path}: `choose.{key}`: {first['msg'].removeprefix('Value error, ')}.") from None
+            raise OffspanError(f"{path}: there is no key 'choose.{key}'{nearest(key, known)}; there are {', '.join(known)}.") from None
+        raise OffspanError(f"{path}: `choose.{key}`: {first['msg'].removeprefix('Value error, ')}.") from None
     return _choose(content, asked, str(path))
 
 
@@ -63,16 +63,16 @@ def _choose(content: dict[str, Any], asked: Choose, source: str) -> Chosen:
     rows = asked.candidates
     is_lqr, dim = content.get("kind", "lqr") == "lqr", content.get("dim")
     if is_lqr and not (isinstance(dim, list) and len(dim) == 1 and isinstance(dim[0], int) and 0 < dim[0] <= 1000):
-        raise ValueError(f"{source}: `dim` is {dim!r}, but must be a list of one number here, such as [3].")
+        raise OffspanError(f"{source}: `dim` is {dim!r}, but must be a list of one number here, such as [3].")
     if rows is None and not is_lqr:
-        raise ValueError(f"{source}: `choose.candidates` is missing: the states to choose from.")
+        raise OffspanError(f"{source}: `choose.candidates` is missing: the states to choose from.")
     rows = np.eye(content["dim"][0]).tolist() if rows is None else rows
     if asked.k >= len(rows):
-        raise ValueError(f"{source}: `choose.k` is {asked.k}, but there are {len(rows)} candidates, and one at least must stay unseen.")
+        raise OffspanError(f"{source}: `choose.k` is {asked.k}, but there are {len(rows)} candidates, and one at least must stay unseen.")
     if len({tuple(row) for row in rows}) < len(rows):
-        raise ValueError(f"{source}: `choose.candidates` has a state twice; list each once.")
+        raise OffspanError(f"{source}: `choose.candidates` has a state twice; list each once.")
     if is_lqr and len(rows[0]) != content["dim"][0]:
-        raise ValueError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
+        raise OffspanError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
     first = spec_from(_with_states(content, rows, range(asked.k)), source)
     with jax.enable_x64(first.precision == "float64"):
         selection, candidates = _select(first, asked, rows, source)
@@ -91,7 +91,7 @@ def _select(spec: Spec, asked: Choose, rows: list[list[float]], source: str) -> 
     options["iterations"] = asked.pilot_iterations or spec.iterations
     if isinstance(spec, LQRSpec):
         if not all(map(_one, (spec.systems, spec.horizon, spec.learning_rate, spec.seeds))):
-            raise ValueError(f"{source}: states are chosen for one system, horizon, learning rate and seed; give one of each.")
+            raise OffspanError(f"{source}: states are chosen for one system, horizon, learning rate and seed; give one of each.")
         problem = spec.problem(spec.systems[0], spec.seeds[0], spec.dim[0], spec.horizon[0])
         options["optimizer"] = optax.sgd(spec.learning_rate[0])
     elif isinstance(spec, NetworkSpec):
@@ -100,7 +100,7 @@ def _select(spec: Spec, asked: Choose, rows: list[list[float]], source: str) -> 
         options["optimizer"] = spec.policy_gradient.transformation()
         options["stop"] = spec.stopping_rule()
     else:
-        raise ValueError(f"{source}: states are chosen for specs of the kinds lqr and network, not {spec.kind}.")
+        raise OffspanError(f"{source}: states are chosen for specs of the kinds lqr and network, not {spec.kind}.")
     candidates = filled(rows, problem.state_dim, spec.precision)
     return select(problem, candidates, asked.k, **options), candidates
 
@@ -113,5 +113,5 @@ def save_chosen(spec: Spec, path: Path) -> None:
     """As TOML for `offspan run`; a file that is there and says something else is left alone."""
     text = to_toml(spec)
     if path.exists() and tomllib.loads(path.read_text(encoding="utf-8")) != tomllib.loads(text):
-        raise ValueError(f"{path} is there already and says something else; name another file with --output, or move it away.")
+        raise OffspanError(f"{path} is there already and says something else; name another file with --output, or move it away.")
     write_whole(path, lambda target: target.write_text(text, encoding="utf-8"))

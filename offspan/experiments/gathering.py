@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
-from offspan.checks import nearest
+from offspan.errors import OffspanError, nearest
 from offspan.experiments.specs.base import Spec
 from offspan.experiments.specs.reading import load_preset, preset_of, to_toml
 from offspan.experiments.store import RunFolder, find_runs
@@ -31,7 +31,7 @@ def gather(root: Path, name: str) -> Gathered:
     """The run of that name under `root`."""
     known = [run.path.name for run in find_runs(root)]
     if name not in known:
-        raise ValueError(f"there is no run {name!r} in {root}{nearest(name, known)}.")
+        raise OffspanError(f"there is no run {name!r} in {root}{nearest(name, known)}.")
     folder = RunFolder(root / name)
     spec = folder.spec()
     other = getattr(spec, "compare_with", None)
@@ -68,10 +68,10 @@ def stored_claims(root: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_text(encoding="utf-8"))
         keys = {"label", "text", "measured", "relation", "predicted", "route", "verdict"}
         if not (isinstance(content["settings"], dict) and all(keys <= set(claim) for claim in content["claims"])):
-            raise ValueError("it lacks settings or claims")
+            raise OffspanError("it lacks settings or claims")
         return content
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); write it again with `offspan verify`.") from error
+        raise OffspanError(f"{path} cannot be read ({error}); write it again with `offspan verify`.") from error
 
 
 def _command(spec: Spec, path: Path) -> str:

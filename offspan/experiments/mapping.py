@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from offspan.errors import OffspanError
 from offspan.experiments.kinds.network import make, shown_controller
 from offspan.experiments.specs.network import NetworkSpec
 from offspan.experiments.store import RunFolder
@@ -20,14 +21,14 @@ def map_of_run(
     """
     spec = folder.spec()
     if not isinstance(spec, NetworkSpec):
-        raise ValueError(f"{folder.path} is a run of the kind {spec.kind}; maps are drawn of network runs.")
+        raise OffspanError(f"{folder.path} is a run of the kind {spec.kind}; maps are drawn of network runs.")
     if points < 2 or points > 1000 or not 0 <= margin < 100:
-        raise ValueError(f"a map of {points} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
+        raise OffspanError(f"a map of {points} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
     chosen = list(dict.fromkeys(coordinates or COORDINATES[spec.problem]))
     with jax.enable_x64(spec.precision == "float64"):
         problem, seen, unseen, _ = make(spec)
         if not all(0 <= d < problem.state_dim for d in chosen) or len(chosen) > 2:
-            raise ValueError(
+            raise OffspanError(
                 f"`--coordinate` {chosen} must be one or two of 0..{problem.state_dim - 1}, the numbers of a {spec.problem}'s state."
             )
         axes = {d: _about(np.concatenate([seen, unseen]), d, points, margin) for d in chosen}

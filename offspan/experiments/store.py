@@ -21,6 +21,7 @@ import numpy as np
 import xarray as xr
 
 import offspan
+from offspan.errors import OffspanError
 from offspan.experiments.specs.base import Spec
 from offspan.experiments.specs.reading import load_spec, to_toml
 from offspan.files import UNREADABLE, held, why, write_whole
@@ -49,17 +50,17 @@ class RunFolder:
 
     def _claim(self, spec: Spec) -> None:
         if not self.path.is_dir():
-            raise ValueError(f"{self.path} is a file, where the run needs a folder; give the spec another `name`, or move the file away.")
+            raise OffspanError(f"{self.path} is a file, where the run needs a folder; give the spec another `name`, or move the file away.")
         stored = self.spec() if self.spec_file.exists() else None
         halves = {path for path in self.path.iterdir() if HALF_WRITTEN.fullmatch(path.name)}
         if stored is None or stored.digest() != spec.digest():
             if stored is not None and (self.is_complete() or self.checkpoints.exists()):
-                raise ValueError(
+                raise OffspanError(
                     f"{self.path} holds a run of another spec ({_difference(stored, spec)}); give yours another `name`, "
                     "or move that folder away."
                 )
             if set(self.path.iterdir()) - halves - {self.spec_file}:
-                raise ValueError(
+                raise OffspanError(
                     f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away."
                 )
         for half in halves:
@@ -115,9 +116,9 @@ class RunFolder:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 arrays = {name: stored[name] for name in stored.files}
             if str(arrays.pop("checksum")) != _checksum(arrays):
-                raise ValueError("it is not as it was written")
+                raise OffspanError("it is not as it was written")
             if str(arrays.pop("digest")) != spec.digest():
-                raise ValueError("it belongs to another spec")
+                raise OffspanError("it belongs to another spec")
             seconds = float(arrays.pop("seconds"))
             fields: dict[str, Any] = {"done": int(arrays.pop("done"))}
             lists = {name.partition(".")[0] for name in arrays if "." in name}
@@ -125,7 +126,7 @@ class RunFolder:
                 fields[name] = [arrays.pop(f"{name}.{i}") for i in range(sum(key.startswith(f"{name}.") for key in arrays))]
             return kind(**arrays, **fields), seconds
         except UNREADABLE as error:
-            raise ValueError(f"the checkpoint {path} cannot be used ({why(error)}); delete it to start that part again.") from error
+            raise OffspanError(f"the checkpoint {path} cannot be used ({why(error)}); delete it to start that part again.") from error
 
     def drop_checkpoints(self) -> None:
         for path in self.checkpoints.glob("*.npz"):
@@ -149,16 +150,16 @@ class RunFolder:
 
     def load_result(self) -> xr.Dataset:
         if not self.result_file.exists():
-            raise ValueError(f"{self.path} has no result yet.")
+            raise OffspanError(f"{self.path} has no result yet.")
         content = self.result_file.read_bytes()
         if not self._is_as_written(content):
-            raise ValueError(
+            raise OffspanError(
                 f"{self.result_file} is not the file that the run wrote (its sha256 differs from that in {self.provenance_file.name}); "
                 "delete it and run the spec again."
             )
         found = _read(content)
         if isinstance(found, str):
-            raise ValueError(f"{self.result_file} is cut short or no result file ({found}); delete it and run the spec again.")
+            raise OffspanError(f"{self.result_file} is cut short or no result file ({found}); delete it and run the spec again.")
         return found
 
     def save_report(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from offspan.checks import Bounds, as_bounds, as_count, as_rate
+from offspan.errors import Bounds, OffspanError, as_bounds, as_count, as_positive
 
 
 class Problem(eqx.Module):
@@ -78,11 +78,11 @@ class FunctionProblem(Problem):
         self.state_dim = as_count(where, "state_dim", state_dim, least=1)
         self.control_dim = as_count(where, "control_dim", control_dim, least=1)
         self.horizon = as_count(where, "horizon", horizon, least=1)
-        self.cost_scale = as_rate(where, "cost_scale", cost_scale)
+        self.cost_scale = as_positive(where, "cost_scale", cost_scale)
         self.control_bounds = None if control_bounds is None else as_bounds(where, control_bounds, self.control_dim)
         for name, function in (("step", step), ("stage_cost", stage_cost)):
             if not callable(function):
-                raise ValueError(f"{where}: `{name}` is {function!r}, but must be a function of one state and one control.")
+                raise OffspanError(f"{where}: `{name}` is {function!r}, but must be a function of one state and one control.")
         self.step_function, self.cost_function = _as_pytree(step), _as_pytree(stage_cost)
         x, u = (jax.ShapeDtypeStruct((size,), jnp.result_type(float)) for size in (self.state_dim, self.control_dim))
         for name, method, expected in (("step", self.step_function, x.shape), ("stage_cost", self.cost_function, ())):
@@ -90,12 +90,12 @@ class FunctionProblem(Problem):
                 returned = jax.eval_shape(method, x, u)
             except TypeError as error:
                 reason = str(error).splitlines()[0].rstrip(".")
-                raise ValueError(
+                raise OffspanError(
                     f"{where}: `{name}` cannot be traced by jax for a state of shape {x.shape} and a control of shape {u.shape}; use "
                     f"jax.numpy in place of numpy, jnp.where in place of `if`, and x[i], u[i] for numbers ({reason})."
                 ) from error
             if getattr(returned, "shape", None) != expected:
-                raise ValueError(
+                raise OffspanError(
                     f"{where}: `{name}` returned {getattr(returned, 'shape', returned)} for a state of shape {x.shape} and a control of "
                     f"shape {u.shape}, but must return shape {expected}."
                 )

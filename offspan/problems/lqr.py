@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from offspan.checks import Bounds, as_count, as_floats, as_key, is_concrete
+from offspan.errors import Bounds, OffspanError, as_count, as_floats, as_key, is_concrete
 from offspan.problems.base import Problem
 
 
@@ -37,11 +37,11 @@ class LQR(Problem):
         A = as_floats("LQR", "A", A, shape=(None, None), meaning="shape (n, n), the matrix of x' = A x + B u")
         n = A.shape[0]
         if A.shape != (n, n):
-            raise ValueError(f"LQR: `A` has shape {A.shape}, but must be square: x' = A x + B u, column vectors.")
+            raise OffspanError(f"LQR: `A` has shape {A.shape}, but must be square: x' = A x + B u, column vectors.")
         B = jnp.eye(n, dtype=A.dtype) if B is None else as_floats("LQR", "B", B, shape=(None, None), meaning="shape (n, m)")
         m = B.shape[1]
         if B.shape[0] != n:
-            raise ValueError(
+            raise OffspanError(
                 f"LQR: `B` has shape {B.shape} but `A` is {n}×{n}, so `B` needs {n} rows (x' = A x + B u, column vectors). "
                 "Written for row vectors? Pass `A.T` and `B.T`."
             )
@@ -67,13 +67,13 @@ def _cost_matrix(name: str, value: ArrayLike, dim: int, acts_on: str) -> Array:
         rounding = 2 * dim * np.finfo(np.float32).eps * np.abs(entries).max()
         asymmetry = np.abs(entries - entries.T).max()
         if asymmetry > rounding:
-            raise ValueError(
+            raise OffspanError(
                 f"LQR: `{name}` is not symmetric (it differs from its transpose by {asymmetry:.2g}); pass `({name} + {name}.T) / 2`, "
                 "which gives the same cost."
             )
         smallest = np.linalg.eigvalsh(entries)[0]
         if smallest < -rounding:
-            raise ValueError(
+            raise OffspanError(
                 f"LQR: `{name}` is not positive semidefinite (smallest eigenvalue {smallest:.2g}), so the cost would have no minimum; "
                 f"pass a `{name}` with eigenvalues ≥ 0, such as `Z @ Z.T`."
             )
@@ -132,5 +132,5 @@ def _gaussian_matrix(key: PRNGKeyArray, dim: int) -> Float[Array, "n n"]:
 def as_lqr(where: str, problem: Problem) -> LQR:
     """`problem`, if it is an LQR."""
     if not isinstance(problem, LQR):
-        raise ValueError(f"{where}: `problem` is a {type(problem).__name__}, but this is defined for an LQR only.")
+        raise OffspanError(f"{where}: `problem` is a {type(problem).__name__}, but this is defined for an LQR only.")
     return problem

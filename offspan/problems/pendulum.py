@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from offspan.checks import Bounds, as_count, as_floats, as_rate
+from offspan.errors import Bounds, as_count, as_floats, as_positive
 from offspan.problems.base import Problem
 
 
@@ -45,12 +45,12 @@ class Pendulum(Problem):
         weights: Any = (1.0, 1.0),
         cost_scale: float | None = None,
     ):
-        self.mass, self.length = as_rate("Pendulum", "mass", mass), as_rate("Pendulum", "length", length)
-        self.gravity, self.time_step = as_rate("Pendulum", "gravity", gravity), as_rate("Pendulum", "time_step", time_step)
+        self.mass, self.length = as_positive("Pendulum", "mass", mass), as_positive("Pendulum", "length", length)
+        self.gravity, self.time_step = as_positive("Pendulum", "gravity", gravity), as_positive("Pendulum", "time_step", time_step)
         self.target = as_floats("Pendulum", "target", target, shape=(2,), meaning="shape (2,): angle and angular velocity")
         self.weights = as_floats("Pendulum", "weights", weights, shape=(2,), meaning="shape (2,): α for angle and angular velocity")
         self.horizon = as_count("Pendulum", "horizon", horizon, least=1)
-        self.cost_scale = 1 / self.horizon if cost_scale is None else as_rate("Pendulum", "cost_scale", cost_scale)
+        self.cost_scale = 1 / self.horizon if cost_scale is None else as_positive("Pendulum", "cost_scale", cost_scale)
         self.state_dim, self.control_dim, self.control_bounds = 2, 1, None
 
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from offspan.checks import Bounds, as_count, as_floats, as_rate, nearest
+from offspan.errors import Bounds, OffspanError, as_count, as_floats, as_positive, nearest
 from offspan.problems.base import Problem
 
 
@@ -86,19 +86,23 @@ class Quadcopter(Problem):
     ):
         where = "Quadcopter"
         if rotation not in ROTATIONS:
-            raise ValueError(
+            raise OffspanError(
                 f"{where}: `rotation` is {rotation!r}{nearest(str(rotation), list(ROTATIONS))}; there are {', '.join(ROTATIONS)}."
             )
-        self.mass, self.arm, self.gravity = as_rate(where, "mass", mass), as_rate(where, "arm", arm), as_rate(where, "gravity", gravity)
-        self.thrust_coefficient = as_rate(where, "thrust_coefficient", thrust_coefficient)
-        self.torque_coefficient = as_rate(where, "torque_coefficient", torque_coefficient)
-        self.time_step, self.rotation = as_rate(where, "time_step", time_step), rotation
+        self.mass, self.arm, self.gravity = (
+            as_positive(where, "mass", mass),
+            as_positive(where, "arm", arm),
+            as_positive(where, "gravity", gravity),
+        )
+        self.thrust_coefficient = as_positive(where, "thrust_coefficient", thrust_coefficient)
+        self.torque_coefficient = as_positive(where, "torque_coefficient", torque_coefficient)
+        self.time_step, self.rotation = as_positive(where, "time_step", time_step), rotation
         moments = np.asarray(as_floats(where, "inertia", inertia, shape=(3,), meaning="shape (3,), about the axes x, y, z"), float)
-        self.inertia = tuple(as_rate(where, f"inertia[{i}]", moment) for i, moment in enumerate(moments))  # pyright: ignore
+        self.inertia = tuple(as_positive(where, f"inertia[{i}]", moment) for i, moment in enumerate(moments))  # pyright: ignore
         self.target = as_floats(where, "target", target, shape=(12,), meaning="shape (12,): position, angles, and their velocities")
         self.weights = as_floats(where, "weights", weights, shape=(12,), meaning="shape (12,): α for each entry of the state")
         self.horizon = as_count(where, "horizon", horizon, least=1)
-        self.cost_scale = 1 / self.horizon if cost_scale is None else as_rate(where, "cost_scale", cost_scale)
+        self.cost_scale = 1 / self.horizon if cost_scale is None else as_positive(where, "cost_scale", cost_scale)
         self.state_dim, self.control_dim = 12, 4
         largest = float(np.sqrt(2.25) * self.hover_speed)
         self.control_bounds = (0.0,) * 4, (largest,) * 4

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
+from offspan.errors import OffspanError
 from offspan.maps import ExtrapolationMap
 
 SEEN, UNSEEN = {"marker": "o", "facecolor": "white"}, {"marker": "^", "facecolor": "0.75"}
@@ -17,7 +18,7 @@ def map_figure(found: ExtrapolationMap, seen: np.ndarray, *, unseen: np.ndarray 
     States are marked by these coordinates alone, whatever their others are.
     """
     if len(names) != len(found.axes):
-        raise ValueError(
+        raise OffspanError(
             f"map_figure: `names` is {names!r}, but the map has the coordinates {found.coordinates}; name these, in their order."
         )
     figure = Figure(figsize=(6.4, 4.4 if len(found.axes) == 2 else 3.6), layout="constrained")

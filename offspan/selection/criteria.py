@@ -13,8 +13,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from offspan.checks import as_states
 from offspan.controllers import MLP, Bounded, Linear
+from offspan.errors import OffspanError, as_states
 from offspan.exploration import as_scale, state_gradients, visited_count
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
@@ -160,12 +160,12 @@ def starts(where: str, problem: Problem, controllers: Any, key: Any) -> list[Con
     if controllers is not None:
         given = list(controllers) if isinstance(controllers, Sequence) else [controllers]
         if not given:
-            raise ValueError(f"{where}: `controllers` is empty; pass the controllers that training may begin with, or leave it out.")
+            raise OffspanError(f"{where}: `controllers` is empty; pass the controllers that training may begin with, or leave it out.")
         return given
     if isinstance(problem, LQR):
         return [Linear(jnp.zeros((problem.control_dim, problem.state_dim)))]
     if key is None:
-        raise ValueError(f"{where}: pass `controllers=[…]` to begin with, or a `key` that the paper's network is drawn with.")
+        raise OffspanError(f"{where}: pass `controllers=[…]` to begin with, or a `key` that the paper's network is drawn with.")
     network = MLP.init(key, problem.state_dim, problem.control_dim)
     return [network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from offspan.checks import as_floats, as_states
+from offspan.errors import OffspanError, as_floats, as_states
 from offspan.exploration import cosine, state_gradients
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
@@ -62,12 +62,12 @@ def effect_of_adding(
     S = as_states(where, "x0s", x0s, n)
     more = jnp.concatenate([S, as_floats(where, "x", x, shape=(n,), meaning=f"shape ({n},): one state")[None]])
     if unseen is None and not isinstance(problem, LQR):
-        raise ValueError(f"{where}: pass `unseen`, the states (u, {n}) on which the effect is wanted.")
+        raise OffspanError(f"{where}: pass `unseen`, the states (u, {n}) on which the effect is wanted.")
     U = unseen_directions(more) if unseen is None else as_states(where, "unseen", unseen, n)
     if not len(U):
-        raise ValueError(f"{where}: `x0s` and `x` span the space and leave nothing unseen; pass `unseen` states, or fewer seen ones.")
+        raise OffspanError(f"{where}: `x0s` and `x` span the space and leave nothing unseen; pass `unseen` states, or fewer seen ones.")
     if (optimizer is None) != (iterations is None):
-        raise ValueError(f"{where}: to measure, pass both `optimizer` and `iterations`; to predict only, neither.")
+        raise OffspanError(f"{where}: to measure, pass both `optimizer` and `iterations`; to predict only, neither.")
     begin = starts(where, problem, controllers, key)
     predicted = float(np.median([_fall_of_cosine(problem, controller, S, more, U) for controller in begin]))
     if optimizer is None or iterations is None:

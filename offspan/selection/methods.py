@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array
 
 from offspan.controllers import Linear
+from offspan.errors import OffspanError
 from offspan.problems.lqr import LQR
 from offspan.selection.criteria import CRITERIA, Criterion, Setting
 from offspan.selection.flow import flow_costs
@@ -61,7 +62,7 @@ def _flow(task: Task) -> Choice:
     problem = setting.problem
     gains = [controller.K for controller in setting.controllers if isinstance(controller, Linear)]
     if not isinstance(problem, LQR) or np.any(np.asarray(problem.R)) or len(gains) < len(setting.controllers):
-        raise ValueError("select: 'flow' is for linear controllers of an LQR with R = 0; elsewhere take 'pilot'.")
+        raise OffspanError("select: 'flow' is for linear controllers of an LQR with R = 0; elsewhere take 'pilot'.")
     rate, rollouts = _rate_of_descent(training.optimizer), 0
 
     def value(sets):
@@ -83,7 +84,7 @@ def _rate_of_descent(optimizer: optax.GradientTransformation) -> float:
         return float(made)
 
     if not (step(1.0) < 0 and np.isclose(step(2.0), 2 * step(1.0), rtol=1e-6)):
-        raise ValueError("select: 'flow' follows gradient descent; pass optax.sgd(…) as `optimizer`, or take 'pilot' for another one.")
+        raise OffspanError("select: 'flow' follows gradient descent; pass optax.sgd(…) as `optimizer`, or take 'pilot' for another one.")
     return -step(1.0)
 
 
@@ -139,7 +140,9 @@ def _exhaustive(task: Task) -> Choice:
     """Every set is trained to the end: the oracle."""
     count = len(task.setting.candidates)
     if (number := math.comb(count, task.k)) > ALL_SETS:
-        raise ValueError(f"select: 'exhaustive' would train {number:,} sets; it stops at {ALL_SETS:,}, so take 'pilot' or a smaller pool.")
+        raise OffspanError(
+            f"select: 'exhaustive' would train {number:,} sets; it stops at {ALL_SETS:,}, so take 'pilot' or a smaller pool."
+        )
     sets = as_sets(itertools.combinations(range(count), task.k))
     pilots = Pilots(task.setting, training := _trained(task), sets)
     pilots.train(np.arange(len(sets)), training.iterations)

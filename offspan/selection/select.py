@@ -10,8 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from offspan.checks import as_count, as_key, as_states, nearest
 from offspan.controllers import Linear
+from offspan.errors import OffspanError, as_count, as_key, as_states, nearest
 from offspan.exploration import as_scale, visited_states
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
@@ -80,19 +80,19 @@ def select(
     k = as_count(where, "k", k, least=1)
     check_pool(where, problem, np.asarray(candidates), k)
     if method not in METHODS:
-        raise ValueError(f"{where}: there is no method {method!r}{nearest(str(method), list(METHODS))}; there are {', '.join(METHODS)}.")
+        raise OffspanError(f"{where}: there is no method {method!r}{nearest(str(method), list(METHODS))}; there are {', '.join(METHODS)}.")
     key_of_choice = jax.random.split(as_key(where, key))[1]
     setting = Setting(problem, candidates, starts(where, problem, controllers, key), as_scale(where, scale, n))
     training = None
     if method in NEED_TRAINING:
         if optimizer is None or iterations is None:
-            raise ValueError(
+            raise OffspanError(
                 f"{where}: {method!r} needs `optimizer`, such as optax.sgd(1e-3), and `iterations`, the length of its longest run."
             )
         if not isinstance(optimizer, optax.GradientTransformation):
-            raise ValueError(f"{where}: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
+            raise OffspanError(f"{where}: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
         if any(not jax.tree.leaves(eqx.filter(controller, eqx.is_inexact_array)) for controller in setting.controllers):
-            raise ValueError(f"{where}: {method!r} trains `controllers`, but one of them holds no weights; pass a Linear or an MLP, say.")
+            raise OffspanError(f"{where}: {method!r} trains `controllers`, but one of them holds no weights; pass a Linear or an MLP, say.")
         training = Training(optimizer, as_count(where, "iterations", iterations, least=1), stop)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
     choice = METHODS[method](task)
@@ -108,17 +108,17 @@ def check_pool(where: str, problem: Problem, candidates: np.ndarray, k: int) -> 
     count, n = candidates.shape
     if k >= count:
         said = "leaves nothing unseen" if k == count else "is more than there are"
-        raise ValueError(f"{where}: `k` is {k}, which {said}, as there are {count} candidates; choose fewer, or offer more.")
+        raise OffspanError(f"{where}: `k` is {k}, which {said}, as there are {count} candidates; choose fewer, or offer more.")
     distinct, first = np.unique(candidates, axis=0, return_index=True)
     if len(distinct) < count:
         again = min(set(range(count)) - set(first.tolist()))
-        raise ValueError(f"{where}: `candidates` has row {again} twice, {candidates[again].tolist()}; list each state once.")
+        raise OffspanError(f"{where}: `candidates` has row {again} twice, {candidates[again].tolist()}; list each state once.")
     if not isinstance(problem, LQR):
         return
     if not np.all(np.any(candidates, axis=1)):
-        raise ValueError(f"{where}: `candidates` has a zero state, from which a linear system never moves; leave it out.")
+        raise OffspanError(f"{where}: `candidates` has a zero state, from which a linear system never moves; leave it out.")
     if k >= n and np.linalg.matrix_rank(candidates) == n:
-        raise ValueError(
+        raise OffspanError(
             f"{where}: `k` is {k}, so that the chosen states can span all {n} dimensions and leave nothing unseen; choose fewer than {n}."
         )
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from offspan.checks import as_count
+from offspan.errors import as_count
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient
 

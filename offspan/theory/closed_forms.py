@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from offspan.checks import as_count, as_floats
+from offspan.errors import OffspanError, as_count, as_floats
 from offspan.problems.lqr import LQR, shift
 
 
@@ -63,7 +63,7 @@ def _shift_gradient(D: int, H: int, q: np.ndarray) -> np.ndarray:
     paid_later = np.cumsum(q[np.arange(1, H + 1) % D][::-1])[::-1]  # over s = h+1..H, for h = 0..H−1
     g = 2 * np.bincount(np.arange(H) % D, weights=paid_later, minlength=D)
     if g[0] <= 0:
-        raise ValueError(f"shift: nothing that e_1 leads to within H = {H} steps costs anything (q = {q.tolist()}), so no step is made.")
+        raise OffspanError(f"shift: nothing that e_1 leads to within H = {H} steps costs anything (q = {q.tolist()}), so no step is made.")
     return g
 
 
@@ -72,7 +72,7 @@ def shift_controller(alpha: Float[np.ndarray, "n"], B: ArrayLike | None = None) 
     D = len(alpha)
     B = np.eye(D) if B is None else np.asarray(as_floats("shift_controller", "B", B, shape=(D, D), meaning=f"shape ({D}, {D})"))
     if (error := np.abs(B @ B.T - np.eye(D)).max()) > 1e-8:
-        raise ValueError(
+        raise OffspanError(
             f"shift_controller: `B` is not orthogonal (B Bᵀ differs from I by {error:.2g}), and the closed form needs it to be; "
             "the orthogonal factor of a QR decomposition is."
         )
@@ -117,7 +117,7 @@ def shift_from(x0: ArrayLike, *, horizon: int) -> LQR:
     x0 = np.asarray(as_floats("shift_from", "x0", x0, shape=(None,), meaning="shape (n,), one state"), float)
     length = np.linalg.norm(x0)
     if length == 0:
-        raise ValueError("shift_from: `x0` is 0, and from there the system never moves; pass a state other than 0.")
+        raise OffspanError("shift_from: `x0` is 0, and from there the system never moves; pass a state other than 0.")
     P = _reflection_onto_first(x0 / length)
     system = shift(len(x0), horizon=horizon)
     return LQR(P.T @ np.asarray(system.A) @ P, horizon=system.horizon)
@@ -140,5 +140,5 @@ def _shift_setting(where: str, dim: int, horizon: int, q: ArrayLike | None) -> t
         return D, H, np.ones(D)
     weights = np.asarray(as_floats(where, "q", q, shape=(D,), meaning=f"shape ({D},), the diagonal of Q"), float)
     if (weights < 0).any() or not (weights > 0).any():
-        raise ValueError(f"{where}: `q` is {weights.tolist()}, but the diagonal of Q must be ≥ 0 with at least one entry > 0.")
+        raise OffspanError(f"{where}: `q` is {weights.tolist()}, but the diagonal of Q must be ≥ 0 with at least one entry > 0.")
     return D, H, weights

@@ -18,7 +18,7 @@ from itertools import combinations_with_replacement
 from math import prod
 from typing import Any, NamedTuple
 
-from offspan.checks import as_count
+from offspan.errors import OffspanError, as_count
 from offspan.theory.genus import MOST_LETTERS, expectation_of_forms
 from offspan.theory.laurent import Laurent
 
@@ -58,7 +58,7 @@ class FirstStepLaw(NamedTuple):
 
     def _numbers(self) -> tuple[Fraction, Fraction]:
         if isinstance(self.a, Laurent) or isinstance(self.b, Laurent):
-            raise ValueError("FirstStepLaw: a and b are functions of D here; take `law.at(dim)` first.")
+            raise OffspanError("FirstStepLaw: a and b are functions of D here; take `law.at(dim)` first.")
         return self.a, self.b
 
 
@@ -185,7 +185,7 @@ def likely_dimension(horizon: int, seen: int, failure: Fraction) -> int:
     """The least D for which the theorem holds with probability 1 − δ: |S| + 6|S|H(H−1)(4H−1)!!/δ  [R24, thm:typical_system]."""
     horizon, seen = _setting("likely_dimension", None, horizon, seen)
     if not 0 < failure < 1:
-        raise ValueError(f"likely_dimension: `failure` is {failure!r}, but must be a probability between 0 and 1.")
+        raise OffspanError(f"likely_dimension: `failure` is {failure!r}, but must be a probability between 0 and 1.")
     return seen + -(-6 * seen * horizon * (horizon - 1) * double_factorial(4 * horizon - 1) // Fraction(failure))
 
 
@@ -193,7 +193,9 @@ def _setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int,
     horizon, seen = as_count(where, "horizon", horizon, least=2), as_count(where, "seen", seen, least=1)
     if 4 * horizon - 2 > MOST_LETTERS:
         longest = (MOST_LETTERS + 2) // 4
-        raise ValueError(f"{where}: `horizon` is {horizon}, but exact values have words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {longest}.")
+        raise OffspanError(
+            f"{where}: `horizon` is {horizon}, but exact values have words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {longest}."
+        )
     if dim is not None and as_count(where, "dim", dim, least=2) <= seen:
-        raise ValueError(f"{where}: `seen` is {seen} and `dim` {dim}, so that no direction is unseen; pass fewer seen states.")
+        raise OffspanError(f"{where}: `seen` is {seen} and `dim` {dim}, so that no direction is unseen; pass fewer seen states.")
     return horizon, seen

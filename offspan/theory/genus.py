@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from offspan.errors import OffspanError
 from offspan.theory.laurent import Laurent
 
 
@@ -29,9 +30,9 @@ Word = tuple[Letter, ...]  # what stands in one trace
 def word(letters: str, left: str | None = None, right: str | None = None) -> Word:
     """Tr of this word, times left·rightᵀ at its end if given: `word("AAT", "x", "y")` is Tr(A A Aᵀ x yᵀ) = yᵀ A A Aᵀ x."""
     if not letters or set(letters) - {"A", "T"}:
-        raise ValueError(f"word: the letters are {letters!r}, but must be A, and T for the transpose of A, at least one.")
+        raise OffspanError(f"word: the letters are {letters!r}, but must be A, and T for the transpose of A, at least one.")
     if (left is None) != (right is None):
-        raise ValueError(f"word: left is {left!r} and right is {right!r}; give both, for the matrix left·rightᵀ, or none.")
+        raise OffspanError(f"word: left is {left!r} and right is {right!r}; give both, for the matrix left·rightᵀ, or none.")
     signs = [1 if letter == "A" else -1 for letter in letters]
     return (*(Letter(sign) for sign in signs[:-1]), Letter(signs[-1], left, right))
 
@@ -69,7 +70,7 @@ def _checked(words: Iterable[Word]) -> list[Word]:
     words = list(words)
     for letter in (letter for one in words for letter in one):
         if letter.sign not in (1, -1) or (letter.left is None) != (letter.right is None):
-            raise ValueError(f"a letter is {letter}, but its sign must be 1 or −1, and `left` and `right` both names or both None.")
+            raise OffspanError(f"a letter is {letter}, but its sign must be 1 or −1, and `left` and `right` both names or both None.")
     return words
 
 
@@ -187,7 +188,7 @@ def expectation_of_forms(forms: Iterable[Form], cycles: Iterable[str] = (), seen
     forms, cycles = tuple(forms), tuple(cycles)
     letters = sum(len(W) for _, W, _ in forms) + sum(map(len, cycles))
     if letters > MOST_LETTERS:
-        raise ValueError(
+        raise OffspanError(
             f"expectation: the words have {letters} letters, but {MOST_LETTERS} are the most that the packed coefficients hold."
         )
     if letters % 2:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from offspan.checks import as_count
+from offspan.errors import as_count
 from offspan.measures import optimality_measure
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import ArrayLike, Float
 
-from offspan.checks import as_states
+from offspan.errors import OffspanError, as_states
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import as_gain
 
@@ -22,7 +22,7 @@ def riccati_solution(problem: LQR) -> Float[np.ndarray, "n n"]:
     try:
         return scipy.linalg.solve_discrete_are(A, B, Q, R)
     except (np.linalg.LinAlgError, ValueError) as error:
-        raise ValueError(
+        raise OffspanError(
             f"riccati_solution: no controller is found that stabilises this system at finite cost ({error}); "
             "it needs (A, B) stabilisable and no undamped motion that Q does not see."
         ) from error
@@ -92,7 +92,7 @@ def _decaying(where: str, M: np.ndarray, X: np.ndarray, start: str, so: str) -> 
     outside = np.abs(X @ Z[:, inside:]).max(initial=0.0)
     if outside > 1e-10 * np.abs(X).max(initial=0.0):
         radius = np.abs(np.linalg.eigvals(M)).max()
-        raise ValueError(f"{where}: under `K`, states reached from {start} do not decay (spectral radius {radius:.6g}), {so}.")
+        raise OffspanError(f"{where}: under `K`, states reached from {start} do not decay (spectral radius {radius:.6g}), {so}.")
     return Z[:, :inside].T
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import jax
 
-from offspan.checks import nearest
+from offspan.errors import OffspanError, nearest
 from offspan.theory import exploring, random_systems, regularized, surfaces, underdetermined
 from offspan.theory.claims import Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
@@ -53,12 +53,12 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
     ['holds']
     """
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
-        raise ValueError("verify: claims need float64, but jax works in float32: call jax.config.update('jax_enable_x64', True) first.")
+        raise OffspanError("verify: claims need float64, but jax works in float32: call jax.config.update('jax_enable_x64', True) first.")
     settings = settings.checked()
     for label in labels:
         if label not in STATEMENTS:
             hint = nearest(label, list(STATEMENTS))
-            raise ValueError(f"verify: there is no statement {label!r}{hint}; `offspan verify --list` shows them.")
+            raise OffspanError(f"verify: there is no statement {label!r}{hint}; `offspan verify --list` shows them.")
     for label in labels or STATEMENTS:
         on_statement(label)
         try:

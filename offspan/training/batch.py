@@ -13,6 +13,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PyTree
 
+from offspan.errors import OffspanError
 from offspan.problems.base import Problem
 from offspan.rollout import Controller, cost
 from offspan.training.loop import CHUNK, DIVERGED, RUNNING, STATUS, LoopState, Status, StoppingRule, advance
@@ -172,7 +173,7 @@ def _taken_up(where: str, resume: BatchState, start: LoopState, iterations: int,
         and resume.done <= iterations
     )
     if not fits:
-        raise ValueError(f"{where}: `resume` belongs to another batch; take up a state with the settings that it was made with.")
+        raise OffspanError(f"{where}: `resume` belongs to another batch; take up a state with the settings that it was made with.")
     stored = [
         jax.random.wrap_key_data(jnp.asarray(new), impl=jax.random.key_impl(old)) if _is_key(old) else jnp.asarray(new)
         for new, old in zip(resume.carried, leaves, strict=True)

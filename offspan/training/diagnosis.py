@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from offspan.checks import as_states
+from offspan.errors import OffspanError, as_states
 from offspan.problems.base import Problem
 from offspan.rollout import cost, rollout
 from offspan.training.batch import Loss, Run
@@ -85,7 +85,7 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
     """
     x0s = as_states("diagnose", "x0s", x0s, problem.state_dim)
     if not isinstance(run, Run):
-        raise ValueError(
+        raise OffspanError(
             f"diagnose: `run` is a {type(run).__name__}, but must be what `train` returned, or `batch.run(r)` of `train_batch`."
         )
     controller = run.controller

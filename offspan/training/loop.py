@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from offspan.checks import as_count
+from offspan.errors import as_count
 
 CHUNK = 1_000  # iterations in one compiled call: long enough to hide the call, short enough for smooth progress
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from offspan.checks import as_count, as_rate, as_states
+from offspan.errors import as_count, as_positive, as_states
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import as_gain, lqr_cost_and_gradient
 from offspan.training.loop import LoopState, Never, Status, advance, run_chunks
@@ -51,7 +51,7 @@ def train_lqr(
     x0s = as_states(where, "x0s", x0s, as_lqr(where, problem).state_dim)
     K = jnp.zeros((problem.control_dim, problem.state_dim)) if K0 is None else as_gain(where, problem, K0, "K0")
     K = K.astype(jnp.result_type(problem.A, x0s))
-    learning_rate = as_rate(where, "learning_rate", learning_rate)
+    learning_rate = as_positive(where, "learning_rate", learning_rate)
     iterations = as_count(where, "iterations", iterations, least=0)
     state, costs, status = run_chunks(
         lambda state, count: advance_lqr(problem, x0s, learning_rate, state, count),

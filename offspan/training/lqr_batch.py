@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike, Float
 
-from offspan.checks import as_count, as_floats, as_states
+from offspan.errors import OffspanError, as_count, as_floats, as_states
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.training.loop import CHUNK, DIVERGED, LoopState, Never, Status
 from offspan.training.lqr import advance_lqr
@@ -72,19 +72,21 @@ def train_lqr_batch(
     where = "train_lqr_batch"
     problems, x0s = list(problems), list(x0s)
     if not problems or len(problems) != len(x0s):
-        raise ValueError(f"{where}: there are {len(problems)} problems and {len(x0s)} seen sets; pass one seen set for each problem.")
+        raise OffspanError(f"{where}: there are {len(problems)} problems and {len(x0s)} seen sets; pass one seen set for each problem.")
     shapes = {(as_lqr(where, p).state_dim, p.control_dim, p.horizon) for p in problems}
     if len(shapes) > 1:
-        raise ValueError(f"{where}: the problems have several shapes (n, m, H), {sorted(shapes)}; train each shape in a batch of its own.")
+        raise OffspanError(
+            f"{where}: the problems have several shapes (n, m, H), {sorted(shapes)}; train each shape in a batch of its own."
+        )
     (n, m, _), runs = shapes.pop(), len(problems)
     x0s = [np.asarray(as_states(where, f"x0s[{r}]", x, n)) for r, x in enumerate(x0s)]
     iterations = as_count(where, "iterations", iterations, least=0)
     record_every = as_count(where, "record_every", record_every, least=1)
     if record_every > CHUNK:
-        raise ValueError(f"{where}: `record_every` is {record_every}, but can be {CHUNK} at most, the iterations of one compiled chunk.")
+        raise OffspanError(f"{where}: `record_every` is {record_every}, but can be {CHUNK} at most, the iterations of one compiled chunk.")
     rates = np.broadcast_to(np.asarray(learning_rate, float), (runs,)) if np.ndim(learning_rate) == 0 else np.asarray(learning_rate, float)
     if rates.shape != (runs,) or not (np.all(np.isfinite(rates)) and np.all(rates > 0)):
-        raise ValueError(f"{where}: `learning_rate` is {learning_rate!r}, but must be one positive, finite number, or one for each run.")
+        raise OffspanError(f"{where}: `learning_rate` is {learning_rate!r}, but must be one positive, finite number, or one for each run.")
     _check_memory(where, runs, n, m, -(-iterations // record_every) + 1, memory_limit)
     recorded = np.unique(np.append(np.arange(0, iterations, record_every), iterations))
 
@@ -97,7 +99,7 @@ def train_lqr_batch(
             start.astype(dtype), np.full(runs, Status.finished), np.zeros(runs, int), 0, recorded, empty, empty.copy(), empty.copy()
         )
     elif resume.K.shape != (runs, m, n) or not np.array_equal(resume.recorded, recorded):
-        raise ValueError(f"{where}: `resume` belongs to another batch (K {resume.K.shape}, {len(resume.recorded)} records).")
+        raise OffspanError(f"{where}: `resume` belongs to another batch (K {resume.K.shape}, {len(resume.recorded)} records).")
     else:
         batch = resume._replace(**{record: getattr(resume, record).copy() for record in RECORDS})
     intervals = CHUNK // record_every
@@ -158,7 +160,7 @@ def _check_memory(where: str, runs: int, n: int, m: int, records: int, limit: fl
     needed = 8 * runs * (2 * len(RECORDS) * records + 12 * n * max(n, m))
     free = _free_memory() if limit is None else limit
     if needed > free:
-        raise ValueError(
+        raise OffspanError(
             f"{where}: {runs:,} runs with {records:,} records each need about {needed / 2**30:.2f} GiB, but {free / 2**30:.2f} GiB are "
             "free; record less often (`record_every`), or split the batch."
         )

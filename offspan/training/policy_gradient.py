@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, ArrayLike, Float
 
-from offspan.checks import as_count, as_floats, as_states
+from offspan.errors import OffspanError, as_count, as_floats, as_states
 from offspan.problems.base import Problem
 from offspan.rollout import Controller
 from offspan.training.batch import Batch, BatchState, Loss, Run, Settings, run_batch
@@ -83,10 +83,10 @@ def train_batch(
     """
     where = "train_batch"
     if not isinstance(controllers, Sequence) or not controllers or not _differ_in_weights_alone(controllers):
-        raise ValueError(f"{where}: `controllers` must be a list of controllers that differ in the values of their weights alone.")
+        raise OffspanError(f"{where}: `controllers` must be a list of controllers that differ in the values of their weights alone.")
     record_every = as_count(where, "record_every", record_every, least=1)
     if CHUNK % record_every:
-        raise ValueError(f"{where}: `record_every` is {record_every}, but must divide {CHUNK}, the iterations of one compiled chunk.")
+        raise OffspanError(f"{where}: `record_every` is {record_every}, but must divide {CHUNK}, the iterations of one compiled chunk.")
     n = problem.state_dim
     try:
         given = jnp.asarray(x0s)
@@ -128,21 +128,21 @@ def _checked(
 ) -> Settings:
     stop = Never() if stop is None else stop
     if not isinstance(stop, StoppingRule):
-        raise ValueError(f"{where}: `stop` is {stop!r}, but must be a stopping rule, such as NoImprovement() or CostBelow(0.1).")
+        raise OffspanError(f"{where}: `stop` is {stop!r}, but must be a stopping rule, such as NoImprovement() or CostBelow(0.1).")
     if not isinstance(optimizer, optax.GradientTransformation):
-        raise ValueError(f"{where}: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
+        raise OffspanError(f"{where}: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
     if not jax.tree.leaves(eqx.filter(controllers[0], eqx.is_inexact_array)):
-        raise ValueError(
+        raise OffspanError(
             f"{where}: the controller (a {type(controllers[0]).__name__}) has no floating-point arrays to train; "
             "pass a Linear, an MLP or another pytree that holds its weights."
         )
     if loss is not None:
         if not callable(loss):
-            raise ValueError(f"{where}: `loss` is {loss!r}, but must be a function of problem, controller and seen states.")
+            raise OffspanError(f"{where}: `loss` is {loss!r}, but must be a function of problem, controller and seen states.")
         value = eqx.filter_eval_shape(loss, problem, controllers[0], x0s[0])
         parts = value if isinstance(value, tuple) else (value, value)
         if [getattr(part, "shape", None) for part in parts] != [(), ()] or not all(
             jnp.issubdtype(part.dtype, jnp.floating) for part in parts
         ):
-            raise ValueError(f"{where}: `loss` must return one real number, or a pair of that and J(π; S), but returned {value}.")
+            raise OffspanError(f"{where}: `loss` must return one real number, or a pair of that and J(π; S), but returned {value}.")
     return Settings(problem, optimizer, loss, stop)

@@ -10,6 +10,7 @@ import xarray as xr
 
 from offspan.baselines import adversarial_objective
 from offspan.controllers import MLP, Bounded
+from offspan.errors import OffspanError
 from offspan.experiments.kinds.results import STATUS_MEANING, attributes, status_numbers
 from offspan.experiments.specs.base import filled
 from offspan.experiments.specs.network import NetworkSpec, bounded
@@ -177,7 +178,7 @@ def shown_controller(spec: NetworkSpec, result: xr.Dataset) -> MLP | Bounded:
     shown = result.sel(seed=int(result.shown_seed))
     names = [(f"policy_gradient_W{i}", f"policy_gradient_b{i}") for i in range(spec.depth)]
     if any(name not in result for pair in names for name in pair):
-        raise ValueError(f"the result of {spec.name} holds no networks; run it again to have them.")
+        raise OffspanError(f"the result of {spec.name} holds no networks; run it again to have them.")
     network = MLP([(jnp.asarray(shown[W].values), jnp.asarray(shown[b].values)) for W, b in names])
     return bounded(network, spec.make_problem())
 

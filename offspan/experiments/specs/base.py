@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pydantic
 
+from offspan.errors import OffspanError
+
 Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
 Rate = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
@@ -15,15 +17,15 @@ Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 def _rectangular(rows: list[list[float]]) -> list[list[float]]:
     if not all(rows):
-        raise ValueError("has an empty row")
+        raise OffspanError("has an empty row")
     if len(lengths := {len(row) for row in rows}) > 1:
-        raise ValueError(f"has rows of different lengths, {sorted(lengths)}")
+        raise OffspanError(f"has rows of different lengths, {sorted(lengths)}")
     return rows
 
 
 def distinct(values: list | None) -> list | None:
     if values is not None and len(set(values)) < len(values):
-        raise ValueError(f"has a value twice: {values}")
+        raise OffspanError(f"has a value twice: {values}")
     return values
 
 
@@ -66,7 +68,7 @@ class Spec(Strict):
     def with_seeds(self, count: int) -> "Spec":
         """The same experiment with the seeds 0..count−1, under a name of its own."""
         if not 1 <= count <= 100_000:
-            raise ValueError(f"the number of seeds is {count}, but must be from 1 to 100,000.")
+            raise OffspanError(f"the number of seeds is {count}, but must be from 1 to 100,000.")
         return self._variant(f"{count}-seeds", seeds=list(range(count)))
 
     def _variant(self, suffix: str, **update: Any) -> "Spec":

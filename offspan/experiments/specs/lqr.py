@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pydantic
 
-from offspan.checks import nearest
+from offspan.errors import OffspanError, nearest
 from offspan.experiments.specs.base import Matrix, Positive, Rate, Spec, Strict, distinct
 from offspan.problems import LQR, gaussian, gaussian_abq, identity, shift
 
@@ -54,24 +54,24 @@ class LQRSpec(Spec):
         for system in self.systems:
             if system not in FAMILIES and system not in self.matrices:
                 known = [*FAMILIES, *self.matrices]
-                raise ValueError(f"system {system!r} is unknown{nearest(system, known)}; there are {', '.join(known)}")
+                raise OffspanError(f"system {system!r} is unknown{nearest(system, known)}; there are {', '.join(known)}")
         if taken := set(self.matrices) & set(FAMILIES):
-            raise ValueError(f"[matrices.{min(taken)}] has the name of a family of systems; give it another")
+            raise OffspanError(f"[matrices.{min(taken)}] has the name of a family of systems; give it another")
         if unused := set(self.matrices) - set(self.systems):
-            raise ValueError(f"[matrices.{min(unused)}] is not named in `systems`")
+            raise OffspanError(f"[matrices.{min(unused)}] is not named in `systems`")
         if (self.seen is None) == (self.seen_states is None):
-            raise ValueError("give either `seen`, numbers of basis states, or `seen_states`, a list of states")
+            raise OffspanError("give either `seen`, numbers of basis states, or `seen_states`, a list of states")
         if self.seen is not None and max(self.seen) > min(self.dim):
-            raise ValueError(f"`seen` asks for {max(self.seen)} basis states, but `dim` goes down to {min(self.dim)}")
+            raise OffspanError(f"`seen` asks for {max(self.seen)} basis states, but `dim` goes down to {min(self.dim)}")
         if self.seen_states is not None and {len(x) for x in self.seen_states} != set(self.dim):
-            raise ValueError(f"`seen_states` must be states of length `dim`, which is {self.dim}")
+            raise OffspanError(f"`seen_states` must be states of length `dim`, which is {self.dim}")
         for name, own in self.matrices.items():
             if [len(own.A)] != self.dim:
-                raise ValueError(f"[matrices.{name}] has {len(own.A)} states, but `dim` is {self.dim}")
+                raise OffspanError(f"[matrices.{name}] has {len(own.A)} states, but `dim` is {self.dim}")
         # LQR says what is wrong with a matrix.
         controls = {self.problem(system, 0, self.dim[0], self.horizon[0]).control_dim for system in self.matrices}
         if len(controls | ({self.dim[0]} if set(self.systems) - set(self.matrices) else set())) > 1:
-            raise ValueError("the systems have different numbers of controls; give each its own spec")
+            raise OffspanError("the systems have different numbers of controls; give each its own spec")
         return self
 
     def problem(self, system: str, seed: int, dim: int, horizon: int) -> LQR:
@@ -111,7 +111,7 @@ class StartsSpec(Spec):
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
         if self.seen > self.dim:
-            raise ValueError(f"`seen` asks for {self.seen} basis states, but `dim` is {self.dim}")
+            raise OffspanError(f"`seen` asks for {self.seen} basis states, but `dim` is {self.dim}")
         return self
 
     def problem(self) -> LQR:

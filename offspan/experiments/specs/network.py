@@ -9,8 +9,8 @@ import jax
 import optax
 import pydantic
 
-from offspan.checks import nearest
 from offspan.controllers import MLP, Bounded
+from offspan.errors import OffspanError, nearest
 from offspan.experiments.specs.base import Matrix, Positive, Rate, Seed, Spec, Strict, distinct
 from offspan.problems import Pendulum, Problem, Quadcopter
 from offspan.training import NoImprovement
@@ -47,11 +47,11 @@ def check_settings(problem: str, settings: dict[str, Any]) -> int:
     """The dimension of the problem's states, if the settings fit it."""
     known = list(inspect.signature(PROBLEMS[problem]).parameters)
     if unknown := [key for key in settings if key not in known]:
-        raise ValueError(f"a {problem} has no setting {unknown[0]!r}{nearest(unknown[0], known)}; there are {', '.join(known)}")
+        raise OffspanError(f"a {problem} has no setting {unknown[0]!r}{nearest(unknown[0], known)}; there are {', '.join(known)}")
     try:
         return PROBLEMS[problem](**settings).state_dim
     except TypeError as error:
-        raise ValueError(f"[settings] do not fit a {problem}: {error}") from None
+        raise OffspanError(f"[settings] do not fit a {problem}: {error}") from None
 
 
 class Networks(Spec):
@@ -68,7 +68,7 @@ class Networks(Spec):
     @classmethod
     def _divides_a_chunk(cls, every: int) -> int:
         if CHUNK % every:
-            raise ValueError(f"must divide {CHUNK}")
+            raise OffspanError(f"must divide {CHUNK}")
         return every
 
     def first_controller(self, problem: Problem, seed: int) -> MLP | Bounded:
@@ -109,10 +109,10 @@ class NetworkSpec(Networks):
         n = check_settings(self.problem, self.settings)
         for name in ("seen_states", "unseen_states"):
             if len(getattr(self, name)[0]) > n:
-                raise ValueError(f"`{name}` has states of length {len(getattr(self, name)[0])}, but a {self.problem} has {n} numbers")
+                raise OffspanError(f"`{name}` has states of length {len(getattr(self, name)[0])}, but a {self.problem} has {n} numbers")
         targets = self.non_extrapolating.targets
         if len(targets[0]) > n or len(targets) not in (1, len(self.unseen_states)):
-            raise ValueError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
+            raise OffspanError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
         return self
 
     def make_problem(self) -> Problem:

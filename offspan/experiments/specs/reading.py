@@ -10,7 +10,7 @@ import numpy as np
 import pydantic
 import tomli_w
 
-from offspan.checks import nearest
+from offspan.errors import OffspanError, nearest
 from offspan.experiments.specs.base import Spec
 from offspan.experiments.specs.lqr import LQRSpec, Matrices, StartsSpec
 from offspan.experiments.specs.network import Adversarial, NetworkSpec, Objective
@@ -22,7 +22,7 @@ KINDS: dict[str, type[Spec]] = {"lqr": LQRSpec, "starts": StartsSpec, "network":
 
 def load_preset(name: str) -> Spec:
     if name not in preset_names():
-        raise ValueError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
+        raise OffspanError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
     text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
     return spec_from(tomllib.loads(text), f"preset {name}")
 
@@ -64,9 +64,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"there is no file {str(path)!r}.") from None
+        raise OffspanError(f"there is no file {str(path)!r}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a TOML file: {error}.") from error
+        raise OffspanError(f"{path} is not a TOML file: {error}.") from error
     content.setdefault("name", path.stem)
     matrices = content.get("matrices", {})
     for own in matrices.values() if isinstance(matrices, dict) else ():
@@ -80,9 +80,9 @@ def _read_npz(path: Path) -> dict[str, Any]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {name: np.asarray(arrays[name], float).tolist() for name in arrays.files}
     except FileNotFoundError:
-        raise ValueError(f"there is no file {str(path)!r}.") from None
+        raise OffspanError(f"there is no file {str(path)!r}.") from None
     except UNREADABLE as error:
-        raise ValueError(f"{path} is not an .npz file of numbers ({why(error)}); write it with numpy.savez(path, A=…, B=…).") from error
+        raise OffspanError(f"{path} is not an .npz file of numbers ({why(error)}); write it with numpy.savez(path, A=…, B=…).") from error
 
 
 def first_mistake(error: pydantic.ValidationError) -> Any:
@@ -94,7 +94,7 @@ def spec_from(content: dict[str, Any], source: str) -> Spec:
     """`source` is named in errors."""
     kind = content.setdefault("kind", "lqr")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"{source}: there is no kind {kind!r}{nearest(str(kind), list(KINDS))}; there are {', '.join(KINDS)}.")
+        raise OffspanError(f"{source}: there is no kind {kind!r}{nearest(str(kind), list(KINDS))}; there are {', '.join(KINDS)}.")
     try:
         return KINDS[kind].model_validate(content)
     except pydantic.ValidationError as error:
@@ -103,15 +103,15 @@ def spec_from(content: dict[str, Any], source: str) -> Spec:
         if first["type"] == "extra_forbidden":
             *inside, key = map(str, first["loc"])
             if [*inside, key] == ["choose"]:
-                raise ValueError(f"{source}: its states are still to be chosen; `offspan select` writes a spec that runs.") from None
+                raise OffspanError(f"{source}: its states are still to be chosen; `offspan select` writes a spec that runs.") from None
             tables = {"matrices": Matrices, "policy_gradient": Objective, "minimal_cost": Objective, "non_extrapolating": Adversarial}
             model = tables[inside[0]] if inside else KINDS[kind]
             known = list(model.model_fields)
             hint = nearest(key, known) or (f"; there are {', '.join(known)}" if inside else "")
-            raise ValueError(f"{source}: there is no key {place!r}{hint}.") from None
+            raise OffspanError(f"{source}: there is no key {place!r}{hint}.") from None
         message = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "list_type":
             message = "must be a list, in brackets"
         where = f"`{place}`: " if place else ""
         given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
-        raise ValueError(f"{source}: {where}{message}{given}.") from None
+        raise OffspanError(f"{source}: {where}{message}{given}.") from None

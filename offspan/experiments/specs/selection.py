@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 import pydantic
 
-from offspan.checks import nearest
+from offspan.errors import OffspanError, nearest
 from offspan.experiments.specs.base import Matrix, Positive, Rate, Spec, distinct, filled
 from offspan.experiments.specs.lqr import FAMILIES
 from offspan.experiments.specs.network import PROBLEMS, Networks, Objective, check_settings
@@ -46,29 +46,29 @@ class SelectionSpec(Networks):
         known = [name for name in METHODS if name not in ("random", "exhaustive")]
         for name in self.methods:
             if name not in known:
-                raise ValueError(f"method {name!r} is not one to compare{nearest(name, known)}; there are {', '.join(known)}")
+                raise OffspanError(f"method {name!r} is not one to compare{nearest(name, known)}; there are {', '.join(known)}")
         if self.is_lqr():
             if self.dim is None or self.horizon is None or self.settings:
-                raise ValueError(f"`{self.problem}` needs `dim` and `horizon`, and has no [settings]")
+                raise OffspanError(f"`{self.problem}` needs `dim` and `horizon`, and has no [settings]")
         elif self.dim is not None or self.horizon is not None or self.candidates is None:
-            raise ValueError(f"a {self.problem} needs `candidates`, and has [settings] in place of `dim` and `horizon`")
+            raise OffspanError(f"a {self.problem} needs `candidates`, and has [settings] in place of `dim` and `horizon`")
         for key in ("iterations", "quick_iterations"):
             if (getattr(self, key) or 0) % self.looks:
-                raise ValueError(f"`{key}` is {getattr(self, key)}, but must be a multiple of `looks`, {self.looks}")
+                raise OffspanError(f"`{key}` is {getattr(self, key)}, but must be a multiple of `looks`, {self.looks}")
         if not self.is_lqr():
             check_settings(self.problem, self.settings)
         problem = self.make_problem(self.seeds[0])
         if self.candidates is not None and len(self.candidates[0]) > problem.state_dim:
-            raise ValueError(
+            raise OffspanError(
                 f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {problem.state_dim} numbers"
             )
         pool = self.pool()
         check_pool("the comparison", problem, pool, self.choose)
         number = math.comb(len(pool), self.choose)
         if self.is_lqr() and number > self.sets:
-            raise ValueError(f"`sets` is {self.sets}, but all {number} sets of an LQR are trained; raise it")
+            raise OffspanError(f"`sets` is {self.sets}, but all {number} sets of an LQR are trained; raise it")
         if "flow" in self.methods and (not self.is_lqr() or self.policy_gradient.optimizer != "gradient-descent"):
-            raise ValueError("the method 'flow' is for an LQR and gradient-descent; leave it out")
+            raise OffspanError("the method 'flow' is for an LQR and gradient-descent; leave it out")
         return self
 
     def pool(self) -> np.ndarray:

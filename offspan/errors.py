@@ -1,6 +1,7 @@
-"""What a person may pass: a mistake becomes one sentence that names the argument, shows the value and says what to do.
+"""The one class of errors that are a person's to mend, and the checks of what a person may pass.
 
-Shapes are checked always. Values are checked on concrete arrays only: under jit, vmap and grad there is no value to look at.
+An error is one sentence that names the argument, shows the value and says what to do. Shapes are checked always; values on concrete arrays
+only, since under jit, vmap and grad there is no value to check.
 """
 
 import difflib
@@ -12,6 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike
+
+
+class OffspanError(ValueError):
+    """A mistake of the caller: a wrong argument, spec, file or command line. Any other exception is a bug in offspan.
+
+    >>> import offspan
+    >>> try:
+    ...     offspan.basis(2, 3)
+    ... except offspan.OffspanError as error:
+    ...     print(error)
+    basis: `count` is 3, but there are only 2 basis vectors in dimension 2.
+    """
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -34,19 +47,19 @@ def as_floats(where: str, name: str, value: Any, *, shape: tuple[int | None, ...
     try:
         array = jnp.asarray(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: `{name}` must be an array of numbers ({meaning}), got a {type(value).__name__}.") from error
+        raise OffspanError(f"{where}: `{name}` must be an array of numbers ({meaning}), got a {type(value).__name__}.") from error
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
-        raise ValueError(f"{where}: `{name}` has complex entries ({array.dtype}); states, controls and matrices are real here.")
+        raise OffspanError(f"{where}: `{name}` has complex entries ({array.dtype}); states, controls and matrices are real here.")
     if not jnp.issubdtype(array.dtype, jnp.floating):
         array = array.astype(float)
     fits = array.ndim == len(shape) and all(
         have >= 1 if want is None else have == want for have, want in zip(array.shape, shape, strict=True)
     )
     if not fits:
-        raise ValueError(f"{where}: `{name}` has shape {array.shape}, but needs {meaning}.")
+        raise OffspanError(f"{where}: `{name}` has shape {array.shape}, but needs {meaning}.")
     if is_concrete(array) and not np.all(np.isfinite(np.asarray(array))):
         bad = int(np.sum(~np.isfinite(np.asarray(array))))
-        raise ValueError(f"{where}: `{name}` has {bad} NaN or infinite entr{'y' if bad == 1 else 'ies'}; pass finite numbers.")
+        raise OffspanError(f"{where}: `{name}` has {bad} NaN or infinite entr{'y' if bad == 1 else 'ies'}; pass finite numbers.")
     return array
 
 
@@ -64,27 +77,27 @@ def as_count(where: str, name: str, value: Any, *, least: int) -> int:
     except TypeError:
         count = None
     if count is None or isinstance(value, bool) or count < least:
-        raise ValueError(f"{where}: `{name}` is {value!r}, but must be a whole number of at least {least}.")
+        raise OffspanError(f"{where}: `{name}` is {value!r}, but must be a whole number of at least {least}.")
     return count
 
 
 def as_key(where: str, key: Any) -> Array:
     """A jax random key, new style or old."""
     if not (isinstance(key, jax.Array | np.ndarray) and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32)):
-        raise ValueError(
+        raise OffspanError(
             f"{where}: `key` is {key!r}, but must be a random key: pass `jax.random.key({key if isinstance(key, int) else 0})`."
         )
     return jnp.asarray(key)
 
 
-def as_rate(where: str, name: str, value: Any) -> float:
+def as_positive(where: str, name: str, value: Any) -> float:
     """A positive, finite number."""
     try:
         rate = float(value)
     except (TypeError, ValueError):
         rate = float("nan")
     if not (np.isfinite(rate) and rate > 0):
-        raise ValueError(f"{where}: `{name}` is {value!r}, but must be a positive, finite number.")
+        raise OffspanError(f"{where}: `{name}` is {value!r}, but must be a positive, finite number.")
     return rate
 
 
@@ -97,7 +110,9 @@ def as_bounds(where: str, bounds: Any, control_dim: int | None = None) -> Bounds
         low, high = bounds
         lows, highs, _ = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float), np.zeros(control_dim or 1))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: bounds {bounds!r} must be a pair (low, high) of numbers, or of one number for each control.") from error
+        raise OffspanError(
+            f"{where}: bounds {bounds!r} must be a pair (low, high) of numbers, or of one number for each control."
+        ) from error
     if lows.ndim != 1 or not (np.all(np.isfinite(lows)) and np.all(np.isfinite(highs)) and np.all(lows < highs)):
-        raise ValueError(f"{where}: bounds low = {lows.tolist()} and high = {highs.tolist()} must be finite, with low < high.")
+        raise OffspanError(f"{where}: bounds low = {lows.tolist()} and high = {highs.tolist()} must be finite, with low < high.")
     return tuple(lows.tolist()), tuple(highs.tolist())
