@@ -6,6 +6,7 @@ Floating-point operations are counted as 6 · (weights of the network) · |S| ·
 by states and by weights.
 """
 
+import itertools
 import os
 import sys
 import time
@@ -53,19 +54,19 @@ def plain_loss(problem, controller, x0s):
 
 
 def seconds_per_seed_iteration(problem, controllers, x0s, optimizer, loss=None) -> float:
-    """The fastest of several chunks of 1,000 iterations (of one, for many seeds), after one that compiles."""
-    chunks = 1 + (REPEATS if len(controllers) < 10 else 1)
-    marks: list[float] = []
+    """Over some thousand iterations (one thousand, for many seeds), after the first ones and compilation."""
+    marks: list[tuple[int, float]] = []
     offspan.train_batch(
         problem,
         controllers,
         x0s,
         optimizer=optimizer,
-        iterations=1000 * chunks,
+        iterations=1000 * (1 + (REPEATS if len(controllers) < 10 else 1)),
         loss=loss,
-        on_chunk=lambda _: marks.append(time.perf_counter()),
+        on_chunk=lambda batch: marks.append((batch.done, time.perf_counter())),
     )
-    return float(np.diff(marks).min()) / 1000 / len(controllers)
+    later = [mark for mark in marks if mark[0] >= 1000]
+    return min((b[1] - a[1]) / (b[0] - a[0]) for a, b in itertools.pairwise(later)) / len(controllers)
 
 
 def main() -> None:

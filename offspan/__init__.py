@@ -5,6 +5,7 @@ The core, in the order in which a question goes through it. `offspan.experiments
 
 from offspan.baselines import adversarial_objective, extrapolating_controller, minimal_cost, nonextrapolating_controller
 from offspan.controllers import MLP, Bounded, Linear, load_controller, save_controller
+from offspan.errors import OffspanError
 from offspan.exploration import coverage, gradient_alignment, gramian, overlap, visited_covariance, visited_states
 from offspan.maps import ExtrapolationMap, extrapolation_map
 from offspan.measures import cost_measure, extrapolation, normalized_cost, normalized_optimality, optimality_measure
@@ -13,12 +14,13 @@ from offspan.rollout import Trajectory, cost, lqr_gradient, rollout
 from offspan.selection import Effect, Selection, effect_of_adding, extrapolation_scores, select
 from offspan.states import basis, grid, seen_projector, sphere, unseen_directions
 from offspan.training import (
+    Adjoint,
     Batch,
-    BatchState,
     CostBelow,
     Diagnosis,
-    LQRBatch,
-    LQRRun,
+    Estimate,
+    Estimator,
+    Exact,
     NoImprovement,
     Run,
     Status,
@@ -35,18 +37,20 @@ __version__ = "0.1.0"
 __all__ = [
     "LQR",
     "MLP",
+    "Adjoint",
     "Batch",
-    "BatchState",
     "Bounded",
     "CostBelow",
     "Diagnosis",
     "Effect",
+    "Estimate",
+    "Estimator",
+    "Exact",
     "ExtrapolationMap",
     "FunctionProblem",
-    "LQRBatch",
-    "LQRRun",
     "Linear",
     "NoImprovement",
+    "OffspanError",
     "Pendulum",
     "Problem",
     "Quadcopter",

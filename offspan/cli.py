@@ -1,31 +1,41 @@
 """The command line: parse, call one function, print."""
 
 import os
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
 import offspan
+from offspan.errors import OffspanError, nearest
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
+show_tracebacks = False  # of errors that are a person's to mend; of others they are always shown
 
 Root = Annotated[Path, typer.Option("--folder", help="Where runs are kept.")]
 RUNS = Path("runs")
 
 
 @app.callback(invoke_without_command=True)
-def options(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of every error.")] = False,
+) -> None:
     """How far does a learned controller reach beyond the initial states it was trained on?"""
     if version:
         print(f"offspan {offspan.__version__}")
         raise typer.Exit
+    global show_tracebacks
+    show_tracebacks = debug
 
 
 @app.command()
@@ -37,8 +47,7 @@ def reproduce(
     folder: Root = RUNS,
 ) -> None:
     """Runs experiments of the paper; prints their tables and draws their figures. `selection` stands for all presets selection-…"""
-    from offspan.actions import run_and_report
-    from offspan.experiments.specs.reading import load_preset, preset_names, presets_for
+    from offspan.experiments.registry import load_preset, preset_names, presets_for
 
     if bool(names) == every:
         raise OffspanError("name the presets to reproduce (`offspan list` shows them), or say --all.")
@@ -46,16 +55,71 @@ def reproduce(
     specs = [load_preset(name) for name in dict.fromkeys(asked)]
     for spec in specs:
         spec = spec if seeds is None else spec.with_seeds(seeds)
-        run_and_report(spec.as_quick() if quick else spec, folder, console)
+        run_and_report(spec.as_quick() if quick else spec, folder)
 
 
 @app.command("run")
 def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder: Root = RUNS) -> None:
     """Runs an experiment of your own."""
-    from offspan.actions import run_and_report
-    from offspan.experiments.specs.reading import load_spec
+    from offspan.experiments.registry import load_spec
 
-    run_and_report(load_spec(spec), folder, console)
+    run_and_report(load_spec(spec), folder)
+
+
+def run_and_report(spec: Any, folder: Path) -> None:
+    """Trains, prints the main table, and leaves figures, tables and animations in the run's folder."""
+    from offspan.experiments.run import run
+    from offspan.experiments.store import RunFolder
+    from offspan.report.results import report
+    from offspan.report.tables import latex_table, markdown_table, terminal_table
+
+    with _progress(spec.name) as progress:
+        result = run(spec, folder, progress)
+    other = getattr(spec, "compare_with", None)
+    beside = RunFolder(folder / other) if other else None
+    if beside is not None and not beside.is_complete():
+        console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
+        beside = None
+    made = report(result, beside.load_result() if beside else None)
+    console.print(terminal_table(made.tables["table"]))
+    tables = {
+        f"{name}.{suffix}": write(table)
+        for suffix, write in (("md", markdown_table), ("tex", latex_table))
+        for name, table in made.tables.items()
+    }
+    with console.status("drawing …"):
+        written = RunFolder(folder / spec.name).save_report(made.figures(), tables, made.animations())
+    console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Any]:
+    """A progress bar, as a function of the share done. Ctrl-C ends the command with a sentence."""
+    columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
+    interrupted = False
+
+    def interrupt(*_) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
+    def progress(share: float) -> None:
+        # Python drops an exception that is raised inside a finaliser, and with it a Ctrl-C at that moment.
+        if interrupted:
+            raise KeyboardInterrupt
+        bar.update(task, completed=share)
+
+    try:
+        signal.signal(signal.SIGINT, interrupt)
+        with Progress(TextColumn("{task.description}"), *columns, console=console) as bar:
+            task = bar.add_task(name, total=1.0)
+            yield progress
+            bar.update(task, completed=1.0)
+    except KeyboardInterrupt:
+        print(f"offspan: stopped; what was done of {name} is kept, and the same command goes on from there.", file=sys.stderr)
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @app.command("select")
@@ -70,7 +134,7 @@ def select_states(
     import warnings
 
     from offspan.experiments.choosing import choose, save_chosen
-    from offspan.report.choice import choice_sheet
+    from offspan.report.selection import choice_table
     from offspan.report.tables import terminal_table
 
     if output is not None and not output.parent.is_dir():
@@ -78,7 +142,7 @@ def select_states(
     with console.status("choosing …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "select: ")  # what it warns of is printed below
         chosen = choose(spec, method)
-    console.print(terminal_table(choice_sheet(chosen.selection, chosen.candidates)))
+    console.print(terminal_table(choice_table(chosen.selection, chosen.candidates)))
     if chosen.selection.note:
         console.print(f"Note: {chosen.selection.note}", soft_wrap=True)
     path = output or spec.with_name(f"{chosen.spec.name}.toml")
@@ -97,16 +161,16 @@ def map_region(
     folder: Root = RUNS,
 ) -> None:
     """Draws what a trained controller costs over a region of initial states, with the seen and unseen ones marked."""
-    from offspan.actions import stored_run
-    from offspan.experiments.mapping import map_of_run
+    from offspan.experiments.network import map_of_run
+    from offspan.experiments.registry import SYSTEMS
     from offspan.report.maps import map_data, map_figure
-    from offspan.report.network import NAMES
 
-    stored = stored_run(run, folder)
+    stored = _stored_run(run, folder)
     with console.status("drawing …"):
         found, spec, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin)
-        names = [NAMES[spec.problem][d] for d in found.coordinates]
-        others = ";\nthe other coordinates as in the mean of the seen states" if len(names) < len(NAMES[spec.problem]) else ""
+        coordinates = SYSTEMS[spec.problem].coordinates
+        names = [coordinates[d].label for d in found.coordinates]
+        others = ";\nthe other coordinates as in the mean of the seen states" if len(names) < len(coordinates) else ""
         title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: policy gradient, the seed of median measure{others}"
         figure = map_figure(found, seen, unseen=unseen, names=names, title=title)
         name = "map-" + "-".join(map(str, found.coordinates))
@@ -117,7 +181,7 @@ def map_region(
 @app.command("list")
 def list_all(folder: Root = RUNS) -> None:
     """Presets, and runs with their state."""
-    from offspan.experiments.specs.reading import load_preset, preset_names
+    from offspan.experiments.registry import load_preset, preset_names
     from offspan.experiments.store import find_runs
 
     presets = Table(
@@ -141,14 +205,12 @@ def show(
     folder: Root = RUNS,
 ) -> None:
     """A table of a run."""
-    from offspan.actions import reported, stored_run
-    from offspan.errors import OffspanError, nearest
-    from offspan.report.kinds import report
+    from offspan.report.results import report
     from offspan.report.tables import terminal_table
 
-    shown = reported(run, report, stored_run(run, folder).load_result())
-    if table not in shown.sheets:
-        raise OffspanError(f"{run} has no table {table!r}{nearest(table, list(shown.sheets))}; there are {', '.join(shown.sheets)}.")
+    shown = report(_stored_run(run, folder).load_result())
+    if table not in shown.tables:
+        raise OffspanError(f"{run} has no table {table!r}{nearest(table, list(shown.tables))}; there are {', '.join(shown.tables)}.")
     if csv and table != "table":
         raise OffspanError(
             "--csv gives the main table's numbers; the data behind figures and other tables are CSV files in the run's figures/."
@@ -156,7 +218,16 @@ def show(
     if csv:
         print(shown.data.to_csv(index=False), end="")
     else:
-        console.print(terminal_table(shown.sheets[table]))
+        console.print(terminal_table(shown.tables[table]))
+
+
+def _stored_run(run: str, folder: Path) -> Any:
+    from offspan.experiments.store import RunFolder, find_runs
+
+    stored = RunFolder(folder / run)
+    if not stored.spec_file.exists():
+        raise OffspanError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
+    return stored
 
 
 @app.command("report")
@@ -167,13 +238,17 @@ def write_page(
     folder: Root = RUNS,
 ) -> None:
     """Writes one HTML page of one run, several or all: figures, tables, our numbers beside the paper's, and where it all comes from."""
-    from offspan.actions import write_report
+    from offspan.report.page import write_page as write
 
     if runs and paper:
         raise OffspanError("name the runs to report on, or say --paper, but not both.")
     named = list(dict.fromkeys(runs or []))
     usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
-    target = write_report(named, paper, output or folder / f"{usual}.html", folder, console)
+    target = output or folder / f"{usual}.html"
+    with console.status("drawing …") as status:
+        left_out = write(folder, named, paper=paper, target=target, on_run=lambda name: status.update(f"drawing {name} …"))
+    for sentence in left_out:
+        console.print(f"Left out: {sentence}", soft_wrap=True)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
 
 
@@ -190,9 +265,9 @@ def verify(
     folder: Annotated[Path, typer.Option("--folder", help="Where `verify/` is written, over what an earlier verification left.")] = RUNS,
 ) -> None:
     """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
-    from offspan.actions import draw_theory
-    from offspan.files import write_whole
-    from offspan.report.claims import json_claims, markdown_claims, statement_text, terminal_claims
+    from offspan.experiments.store import RunFolder
+    from offspan.files import atomic_write_text
+    from offspan.report.theory import json_claims, markdown_claims, statement_text, terminal_claims, theory_figures
     from offspan.theory import verify as theory
 
     if listed:
@@ -208,13 +283,15 @@ def verify(
     console.print(terminal_claims(claims, settings))
     target = folder / "verify"
     target.mkdir(parents=True, exist_ok=True)
-    stem = "some-claims" if labels else "claims"  # a look at one statement leaves the whole verification as it is
+    stem = "some-claims" if labels else "claims"  # one statement alone leaves the whole verification as it is
     texts = {f"{stem}.md": markdown_claims(claims, settings), f"{stem}.json": json_claims(claims, settings, offspan.__version__)}
     for name, text in texts.items():
-        write_whole(target / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))
+        atomic_write_text(target / name, text)
     console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)
     if figures:
-        draw_theory(target, console)
+        with console.status("drawing …"):
+            written = RunFolder(target).save_report(theory_figures(), {})
+        console.print("Figures and their data: " + ", ".join(str(path) for path in written), soft_wrap=True)
     if not all(claim.holds for claim in claims):
         raise typer.Exit(1)
 
@@ -225,12 +302,14 @@ def _cores() -> int:
 
 
 def main() -> None:
-    """A person's mistake is one sentence on stderr and exit code 2."""
+    """A person's mistake is one sentence on stderr and exit code 2; any other error is a bug, and shows its traceback."""
     jax.config.update("jax_enable_x64", True)
     with suppress(RuntimeError):  # a backend that is already running keeps its devices
         jax.config.update("jax_num_cpu_devices", _cores())
     try:
         app()
-    except (ValueError, OSError) as error:
+    except (OffspanError, OSError) as error:
+        if show_tracebacks:
+            raise
         print(f"offspan: {error}", file=sys.stderr)
         sys.exit(2)

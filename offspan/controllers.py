@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import ArrayLike
 
 from offspan.errors import OffspanError, as_bounds, as_count, as_floats, as_key
-from offspan.files import UNREADABLE, why, write_whole
+from offspan.files import atomic_write, excerpt, read_arrays
 
 
 class Linear(eqx.Module):
@@ -71,22 +71,10 @@ class MLP(eqx.Module):
     @classmethod
     def init(cls, key: PRNGKeyArray, in_dim: int, out_dim: int, width: int = 50, depth: int = 4) -> "MLP":
         """`depth` layers (`depth` − 1 hidden ones), weights and biases uniform in ±1/√fan_in: PyTorch's default, which [R24] uses."""
-        sizes = [
-            as_count("MLP.init", "in_dim", in_dim, least=1),
-            *[as_count("MLP.init", "width", width, least=1)] * (as_count("MLP.init", "depth", depth, least=1) - 1),
-            as_count("MLP.init", "out_dim", out_dim, least=1),
-        ]
-
-        def layer(key, fan_in, fan_out):
-            key_w, key_b = jax.random.split(key)
-            bound = fan_in**-0.5
-            return (
-                jax.random.uniform(key_w, (fan_out, fan_in), minval=-bound, maxval=bound),
-                jax.random.uniform(key_b, (fan_out,), minval=-bound, maxval=bound),
-            )
-
-        keys = jax.random.split(as_key("MLP.init", key), depth)
-        return cls([layer(*args) for args in zip(keys, sizes[:-1], sizes[1:], strict=True)])
+        given = {"in_dim": in_dim, "out_dim": out_dim, "width": width, "depth": depth}
+        n, m, width, depth = (as_count("MLP.init", name, value, least=1) for name, value in given.items())
+        drawn = eqx.nn.MLP(n, m, width, depth - 1, key=as_key("MLP.init", key))
+        return cls([(layer.weight, layer.bias) for layer in drawn.layers])
 
     def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
         *hidden, (W, b) = self.layers
@@ -106,11 +94,13 @@ class Bounded(eqx.Module):
     [4.0, 8.0]
     """
 
-    net: Linear | MLP
+    net: Callable[[Array], Array]
     low: tuple[float, ...] = eqx.field(static=True)
     high: tuple[float, ...] = eqx.field(static=True)
 
-    def __init__(self, net: Linear | MLP, low: float | Sequence[float], high: float | Sequence[float]):
+    def __init__(self, net: Callable[[Array], Array], low: float | Sequence[float], high: float | Sequence[float]):
+        if not callable(net):
+            raise OffspanError("Bounded: `net` is not a function of the state; for a matrix K pass `Linear(K)`.")
         self.net = net
         self.low, self.high = as_bounds("Bounded", (low, high))
 
@@ -123,13 +113,25 @@ class Bounded(eqx.Module):
         return (1 - tau) * low + tau * high
 
 
+def stack_weights(controllers: Sequence[Any]) -> tuple[PyTree, PyTree]:
+    """The floating-point arrays of controllers that differ in nothing else, with a leading axis of runs; and the rest, of one of them."""
+    parts = [eqx.partition(controller, eqx.is_inexact_array) for controller in controllers]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(weights for weights, _ in parts)), parts[0][1]
+
+
+def unstack_weights(weights: PyTree, structure: PyTree) -> list[Any]:
+    """The controllers whose `stack_weights` these are."""
+    runs = jax.tree.leaves(weights)[0].shape[0]
+    return [eqx.combine(jax.tree.map(lambda leaf, r=r: jnp.asarray(leaf[r]), weights), structure) for r in range(runs)]
+
+
 FORMAT = "offspan-controller-1"
 
 
-def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike) -> None:
-    """Writes an .npz file of plain arrays and one JSON header; nothing in it can run code. The file appears whole or not at all.
+def save_controller(controller: Callable[[Array], Array], path: str | os.PathLike) -> None:
+    """Writes an .npz file of plain arrays and one JSON header, atomically; nothing in it can run code.
 
-    load(save(π)) = π, to the bit in the same precision  [beyond R24].
+    An equinox module of your own is saved by its arrays; to load it, pass one of the same structure as `like`.
 
     >>> import tempfile, numpy as np, offspan
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -152,19 +154,21 @@ def save_controller(controller: Linear | MLP | Bounded, path: str | os.PathLike)
             f"{letter}{i}": np.asarray(array) for i, layer in enumerate(net.layers) for letter, array in zip("Wb", layer, strict=True)
         }
     else:
-        raise OffspanError(
-            f"save_controller: cannot save a {type(net).__name__}; only Linear, MLP and Bounded of these have a file format."
-        )
+        arrays = {f"leaf{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(eqx.filter(net, eqx.is_array)))}
+        if not arrays:
+            raise OffspanError(
+                f"save_controller: `controller` (a {type(net).__name__}) has no arrays to save; pass a Linear, an MLP or a module."
+            )
 
     def write(path: Path) -> None:
         with path.open("wb") as file:
             np.savez(file, allow_pickle=False, header=np.array(json.dumps(header)), **arrays)
 
-    write_whole(Path(path), write)
+    atomic_write(Path(path), write)
 
 
-def load_controller(path: str | os.PathLike) -> Linear | MLP | Bounded:
-    """load(save(π)) = π: reads what `save_controller` wrote, without unpickling; in jax's current precision  [beyond R24].
+def load_controller(path: str | os.PathLike, *, like: Any = None) -> Any:
+    """Reads what `save_controller` wrote, without unpickling, in jax's precision; `like` gives the structure of a module of your own.
 
     >>> import tempfile, jax.numpy as jnp, offspan
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -172,17 +176,44 @@ def load_controller(path: str | os.PathLike) -> Linear | MLP | Bounded:
     ...     offspan.load_controller(f"{folder}/pi.npz")(jnp.array([7.0])).tolist()
     [0.5]
     """
+    path = Path(path)
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            stored = {name: arrays[name] for name in arrays.files}
-        header = json.loads(str(stored.pop("header")))
-        if header["format"] != FORMAT:
-            raise OffspanError(f"its format is {header['format']!r}, not {FORMAT!r}")
-        net = Linear(stored["K"]) if "K" in stored else MLP([(stored[f"W{i}"], stored[f"b{i}"]) for i in range(len(stored) // 2)])
+        arrays = read_arrays(path)
+        header = _header(arrays.pop("header", np.array("")))
+        net = _network(arrays, like.net if isinstance(like, Bounded) else like)
         return Bounded(net, *header["bounds"]) if "bounds" in header else net
-    except FileNotFoundError:
-        raise FileNotFoundError(f"load_controller: there is no file {str(path)!r}.") from None
-    except UNREADABLE as error:
+    except OffspanError as error:
         raise OffspanError(
-            f"load_controller: {str(path)!r} is not a whole controller file ({why(error)}); write it again with `save_controller`."
+            f"load_controller: {str(path)!r} is not a whole controller file ({excerpt(error)}); write it again with `save_controller`."
         ) from error
+
+
+def _header(stored: np.ndarray) -> dict[str, Any]:
+    try:
+        header = json.loads(str(stored))
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise OffspanError(f"its header is not that of the format {FORMAT!r}")
+    if not isinstance(header.get("bounds", [0, 0]), list) or len(header.get("bounds", [0, 0])) != 2:
+        raise OffspanError("its bounds are not a pair")
+    return header
+
+
+def _network(arrays: dict[str, np.ndarray], like: Any) -> Any:
+    """The Linear, the MLP, or the module of the structure of `like`, that these arrays are of."""
+    if set(arrays) == {"K"}:
+        return Linear(arrays["K"])
+    layers = len(arrays) // 2
+    if arrays and set(arrays) == {f"{letter}{i}" for letter in "Wb" for i in range(layers)}:
+        return MLP([(arrays[f"W{i}"], arrays[f"b{i}"]) for i in range(layers)])
+    if set(arrays) != {f"leaf{i}" for i in range(len(arrays))}:
+        raise OffspanError(f"it holds the arrays {', '.join(arrays)}")
+    if like is None:
+        raise OffspanError("it holds a module of your own: pass one of the same structure as `like`")
+    dynamic, static = eqx.partition(like, eqx.is_array)
+    leaves, structure = jax.tree.flatten(dynamic)
+    stored = [jnp.asarray(arrays[f"leaf{i}"]) for i in range(len(arrays))]
+    if [leaf.shape for leaf in leaves] != [leaf.shape for leaf in stored]:
+        raise OffspanError("its arrays have other shapes than those of `like`")
+    return eqx.combine(jax.tree.unflatten(structure, stored), static)

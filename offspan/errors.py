@@ -101,6 +101,14 @@ def as_positive(where: str, name: str, value: Any) -> float:
     return rate
 
 
+def as_positive_array(where: str, name: str, value: Any, *, shape: tuple[int | None, ...] = (), meaning: str = "one number") -> Array:
+    """Positive, finite numbers as an array; traced ones are taken as they are."""
+    array = as_floats(where, name, value, shape=shape, meaning=meaning)
+    if is_concrete(array) and not np.all(np.asarray(array) > 0):
+        raise OffspanError(f"{where}: `{name}` is {value!r}, but must be positive.")
+    return array
+
+
 Bounds = tuple[tuple[float, ...], tuple[float, ...]]
 
 

@@ -1,12 +1,13 @@
-"""Files: each is written beside itself and renamed into place, so that it is whole or not there; and folders that one process holds."""
+"""Files: atomic writes, arrays without pickle, and folders that one process locks."""
 
 import os
-import zlib
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+
+import numpy as np
 
 from offspan.errors import OffspanError
 
@@ -15,44 +16,47 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-# What NumPy raises of an .npz file that is not what it should be.
-UNREADABLE = (
-    OSError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    LookupError,
-    EOFError,
-    NotImplementedError,
-    MemoryError,
-    BadZipFile,
-    zlib.error,
-)
 
-
-def why(error: Exception) -> str:
+def excerpt(error: Exception) -> str:
     """What an error says of a file, for the middle of a sentence: its first line, and not all of it where it quotes the file."""
-    text = (str(error).splitlines() or [type(error).__name__])[0]
+    text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     return text if len(text) <= 160 else f"{text[:157]}…"
 
 
-def write_whole(path: Path, write: Callable[[Path], Any]) -> None:
-    """Calls `write` with a path in the same folder and of the same suffix, then renames that file to `path`."""
+def atomic_write(path: Path, write: Callable[[Path], Any]) -> None:
+    """Calls `write` with a temporary path in the same folder and of the same suffix, then renames that file to `path`."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
-    beside = path.with_name(f".{os.getpid()}.{path.name}")
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
     try:
-        write(beside)
-        with beside.open("r+b") as file:
+        write(temporary)
+        with temporary.open("r+b") as file:
             os.fsync(file.fileno())  # else a power cut can leave the new name with nothing in it
-        beside.replace(path)
+        temporary.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file; nothing in it is unpickled."""
+    try:
+        with warnings.catch_warnings(), path.open("rb") as file:
+            warnings.simplefilter("ignore")  # NumPy warns of a damaged header before it refuses it
+            with np.load(file, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {str(path)!r}.") from None
+    except Exception as error:  # of a damaged file NumPy and zipfile raise almost anything
+        raise OffspanError(f"{path} is not an .npz file of plain arrays ({excerpt(error)}).") from error
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keeps other processes that ask for the same folder out of it.
+def lock(folder: Path) -> Iterator[None]:
+    """Keeps other processes that lock the same folder out of it.
 
     The lock is the system's: it ends with the process, however that ends, and leaves no file. Where there are no such locks (Windows,
     some network file systems) nothing is kept out.

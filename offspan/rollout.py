@@ -72,12 +72,16 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
 
 @eqx.filter_jit
 def _rollout(problem, controller, x0):
-    def step(x, _):
+    def at(x):
         u = controller(x)
-        return problem.step(x, u), (x, u, problem.stage_cost(x, u))
+        return u, problem.stage_cost(x, u)
 
-    _, (states, controls, costs) = jax.lax.scan(step, x0, length=problem.horizon + 1)
-    return Trajectory(states, controls, costs)
+    def step(x, _):
+        u, c = at(x)
+        return problem.step(x, u), (x, u, c)
+
+    x_H, before = jax.lax.scan(step, x0, length=problem.horizon)  # H steps: x_{H+1} is no part of the problem
+    return Trajectory(*(jnp.concatenate([values, last[None]]) for values, last in zip(before, (x_H, *at(x_H)), strict=True)))
 
 
 def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
@@ -98,24 +102,29 @@ def _cost(problem, controller, x0s):
 
     x0s = x0s.astype(_state_dtype(problem, controller, x0s[0]))
     # All that a step depends on (weights, matrices, what functions close over) becomes an argument that can be differentiated by.
+    # jax.closure_convert leaves whole numbers in the closure, where a custom derivative must not have traced values.
     program = jax.make_jaxpr(step)(x0s[0])
-    return problem.cost_scale * _mean_cost(program.jaxpr, problem.horizon + 1, x0s, program.consts)
+    return problem.cost_scale * _mean_cost(lambda x, *consts: eval_jaxpr(program.jaxpr, consts, x), problem.horizon, x0s, program.consts)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _mean_cost(program, length, x0s, parameters):
-    """1/|X| Σ_{x_0∈X} Σ_{h<length} c(x_h), where (x_{h+1}, c(x_h)) is what `program` with its `parameters` makes of x_h."""
-    totals = jax.vmap(lambda x0: jax.lax.scan(lambda x, _: _step(program, parameters, x), x0, length=length)[1].sum())(x0s)
-    return totals.mean()
+def _mean_cost(step, horizon, x0s, parameters):
+    """1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} c(x_h), where (x_{h+1}, c(x_h)) = step(x_h, *parameters)."""
+
+    def of_one(x0):
+        x_H, costs = jax.lax.scan(lambda x, _: step(x, *parameters), x0, length=horizon)
+        return costs.sum() + step(x_H, *parameters)[1]
+
+    return jax.vmap(of_one)(x0s).mean()
 
 
 @partial(_mean_cost.defjvp, symbolic_zeros=True)
-def _mean_cost_jvp(program, length, primals, tangents):
-    """d(Σ_h c(x_h)) = λ_0ᵀ dx_0 + Σ_h (dc(x_h) + λ_{h+1}ᵀ df(x_h)), where dc and df are by the parameters alone, and the costate λ_h is
-    the derivative of the cost by x_h.
+def _mean_cost_jvp(step, horizon, primals, tangents):
+    """d(Σ_h c(x_h)) = λ_0ᵀ dx_0 + Σ_{h≤H} dc(x_h) + Σ_{h<H} λ_{h+1}ᵀ df(x_h), where dc and df are by the parameters alone, and the costate
+    λ_h is the derivative of the cost by x_h.
 
-    The sum over h has no order, so its parts are computed together: large matrix products in place of many small ones. Forward mode goes
-    through the costates, too, and so keeps whole trajectories, as reverse mode always does.
+    The sums over h have no order, so their terms are computed together: large matrix products in place of many small ones. Forward mode
+    goes through the costates, too, and so keeps whole trajectories, as reverse mode always does.
     """
     x0s, parameters = primals
     dx0s, dparameters = tangents
@@ -124,22 +133,27 @@ def _mean_cost_jvp(program, length, primals, tangents):
         """Nudged after step h, the cost changes by λ_{h+1}."""
 
         def nudged_step(x, nudge):
-            following, c = _step(program, parameters, x)
+            following, c = step(x, *parameters)
             return following + nudge, (x, c)
 
-        _, (X, C) = jax.vmap(partial(jax.lax.scan, nudged_step))(x0s, nudges)
-        return C.sum(axis=1).mean(), X
+        def of_one(x0, nudges):
+            x_H, (X, C) = jax.lax.scan(nudged_step, x0, nudges)
+            return C.sum() + step(x_H, *parameters)[1], (X, x_H)
 
-    nudges = jnp.zeros((x0s.shape[0], length, x0s.shape[1]), x0s.dtype)
-    (value, X), (first_costates, costates) = jax.value_and_grad(perturbed, argnums=(0, 1), has_aux=True)(x0s, nudges)
+        totals, states = jax.vmap(of_one)(x0s, nudges)
+        return totals.mean(), states
+
+    nudges = jnp.zeros((x0s.shape[0], horizon, x0s.shape[1]), x0s.dtype)
+    (value, (X, X_H)), (first_costates, costates) = jax.value_and_grad(perturbed, argnums=(0, 1), has_aux=True)(x0s, nudges)
 
     # What is not differentiated by has no tangent, rather than a zero one: 0 · ∞ would be NaN.
     moving = {i: tangent for i, tangent in enumerate(dparameters) if not _is_zero(tangent)}
 
     def at_fixed_states(moved):
         together = [moved.get(i, parameter) for i, parameter in enumerate(parameters)]
-        following, C = jax.vmap(jax.vmap(lambda x: _step(program, together, x)))(X)
-        return jnp.sum(costates * following) + C.sum(axis=1).mean()
+        following, C = jax.vmap(jax.vmap(lambda x: step(x, *together)))(X)
+        C_H = jax.vmap(lambda x: step(x, *together)[1])(X_H)
+        return jnp.sum(costates * following) + (C.sum(axis=1) + C_H).mean()
 
     change = jnp.zeros_like(value)
     if moving:
@@ -147,12 +161,6 @@ def _mean_cost_jvp(program, length, primals, tangents):
     if not _is_zero(dx0s):
         change += jnp.sum(first_costates * dx0s)
     return value, change
-
-
-def _step(program, parameters, x):
-    """x_{h+1} and c(x_h)."""
-    following, c = eval_jaxpr(program, parameters, x)
-    return following, c
 
 
 def _is_zero(tangent) -> bool:

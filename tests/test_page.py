@@ -1,5 +1,6 @@
 """The page of runs: what a reader sees of it, in a real browser too."""
 
+import json
 import os
 import re
 import shutil
@@ -15,9 +16,10 @@ from playwright.sync_api import sync_playwright
 from typer.testing import CliRunner
 
 from offspan import cli
-from offspan.experiments.gathering import gather, variants
+from offspan.errors import OffspanError
 from offspan.experiments.store import RunFolder
-from offspan.report.paper import FINDINGS, findings
+from offspan.report.page import CLAIM, gather, page, stored_claims, variants
+from offspan.report.paper import EXPERIMENTS, findings
 
 STORED = Path(__file__).parent.parent / "docs" / "results"
 BROWSER = os.environ.get("OFFSPAN_BROWSER") or next(
@@ -133,7 +135,7 @@ def stored(name: str) -> tuple[str | None, xr.Dataset, xr.Dataset | None]:
     return run.preset, run.result, run.beside
 
 
-@pytest.mark.parametrize("name", FINDINGS)
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_stored_results_beside_the_paper(name):
     """What differs, the docs explain: random systems of dimension 40 diverge, H = 8 does not always help random ones, and our
     pendulums end within 0.063 of the top, not 0.05."""
@@ -215,3 +217,31 @@ def test_runs_are_named_one_by_one_or_all_together(tmp_path):
         done = run(*arguments)
         assert isinstance(done.exception, ValueError)
         assert sentence in str(done.exception)
+
+
+def test_words_of_a_person_are_text_on_the_page():
+    """A title or a sentence with HTML in it adds no element."""
+    words = '<script>alert(1)</script> & "x"'
+    found = Elements(page(words, [], missing=[], left_out=[words], claims=None))
+    assert not found.all("script")
+    assert found.text.count(words) == 3  # title, heading and sentence
+
+
+NO_CLAIMS = {
+    "cut short": '{"settings": {}, "claims": [',
+    "a list": "[]",
+    "nested too deep": "[" * 10_000,
+    "no claims": '{"settings": {}}',
+    "claims that are numbers": '{"settings": {}, "claims": [3]}',
+    "settings that are a list": '{"settings": [], "claims": []}',
+    "a label that is a number": json.dumps({"settings": {}, "claims": [dict.fromkeys(CLAIM, 3)]}),
+    "a number that is a list": json.dumps({"settings": {}, "claims": [{**dict.fromkeys(CLAIM, "x"), "measured": [1]}]}),
+}
+
+
+@pytest.mark.parametrize("content", NO_CLAIMS)
+def test_claims_that_are_none_are_refused(tmp_path, content):
+    (tmp_path / "verify").mkdir()
+    (tmp_path / "verify" / "claims.json").write_text(NO_CLAIMS[content])
+    with pytest.raises(OffspanError, match=r"claims\.json .* write it again with `offspan verify`\.$"):
+        stored_claims(tmp_path)

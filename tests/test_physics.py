@@ -13,7 +13,7 @@ QUAD = offspan.Quadcopter()
 @pytest.mark.parametrize("problem", [offspan.Pendulum(mass=2.0, length=0.5, gravity=9.0), offspan.Pendulum()])
 def test_the_energy_of_a_free_pendulum_drifts_as_explicit_euler_predicts(problem):
     """E = mℓ²ω²/2 − mgℓ cos θ. One Euler step adds Δ² terms only: Δ²/2 (mℓ² α² + mgℓ cos θ ω²) with α = −(g/ℓ) sin θ, up to Δ³."""
-    m, length, g, dt = problem.mass, problem.length, problem.gravity, problem.time_step
+    m, length, g, dt = map(float, (problem.mass, problem.length, problem.gravity, problem.time_step))
 
     def energy(x):
         return m * length**2 * x[1] ** 2 / 2 - m * g * length * jnp.cos(x[0])

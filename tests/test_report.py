@@ -1,18 +1,21 @@
+import re
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from offspan.report.kinds import report
-from offspan.report.lqr import MEASURES, measure_sheet, summary
-from offspan.report.lqr_figures import figures, horizon_curves, measure_bars, measure_curves
-from offspan.report.random_figures import bounds_figure, end_figure, rates_figure, surfaces_figure, systems_figure
-from offspan.report.results import quartiles
-from offspan.report.tables import latex_table, markdown_table, terminal_table
-from offspan.report.theory_figures import intuition_figure, norm_gap_figure, shift_horizon_figure, weight_figure
+from offspan.errors import OffspanError
+from offspan.experiments.store import RunFolder
+from offspan.report import theory
+from offspan.report.lqr import MEASURES, figures, horizon_curves, measure_bars, measure_curves, measure_table, summary
+from offspan.report.results import quartiles, report
+from offspan.report.tables import Table, latex, latex_table, markdown_table, terminal_table
 from offspan.theory import illustrations, random_illustrations
 
+STORED = Path(__file__).parent.parent / "docs" / "results"
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
 
 
@@ -67,12 +70,14 @@ def test_a_summary_is_over_seeds_at_the_last_iteration():
     data = result(horizons=(5, 8), rates=(1e-3, 1e-4), diverged=1)
     rows = summary(data)
     assert len(rows) == 3 * 2 * 2 * 2
-    for row in rows:
+    row: Any
+    for row in rows.itertuples():
         where = {"system": row.system, "dim": 5, "horizon": row.horizon, "learning_rate": row.learning_rate, "seen": row.seen}
         for measure in MEASURES:
             values = data[measure].sel(where).values[:, -1]
             values = np.sort(np.where(np.isnan(values), np.inf, values))
-            assert getattr(row, measure).median == pytest.approx((values[1] + values[2]) / 2)
+            assert getattr(row, measure) == pytest.approx((values[1] + values[2]) / 2)
+            assert getattr(row, f"{measure}_low") == pytest.approx(values[0] + 0.75 * (values[1] - values[0]))
         assert (row.runs, row.diverged) == (4, 1 if row.system == "gaussian" else 0)
 
 
@@ -133,10 +138,10 @@ def test_a_comparison_shows_both_horizons_and_other_systems_beside_each_other():
 def test_the_figures_of_the_theory_show_their_data():
     """Closed form and one step agree in the data; each panel has its labels."""
     drawn = [
-        intuition_figure(illustrations.intuition()),
-        shift_horizon_figure(illustrations.shift_over_horizons(3, periods=1), dim=3),
-        norm_gap_figure(illustrations.norm_gap_over_dimensions((2, 3))),
-        weight_figure(illustrations.shift_over_weights(3), dim=3),
+        theory.intuition_figure(illustrations.intuition()),
+        theory.shift_horizon_figure(illustrations.shift_over_horizons(3, periods=1), dim=3),
+        theory.norm_gap_figure(illustrations.norm_gap_over_dimensions((2, 3))),
+        theory.weight_figure(illustrations.shift_over_weights(3), dim=3),
     ]
     intuition, horizons, gaps, weights = (data for _, data in drawn)
     lengths = intuition.set_index(["controller", "direction"]).length
@@ -156,11 +161,11 @@ def test_the_figures_of_the_theory_show_their_data():
 def test_the_figures_about_random_systems_show_their_data():
     """Exact values on the right side of their bounds, the law within its simulation's errors, all gluings of both words."""
     drawn = {
-        "bounds": bounds_figure(random_illustrations.exact_and_bounds(6, longest=3), dim=6),
-        "rates": rates_figure(random_illustrations.best_rates((4, 8), longest=3, seen=(1, 2))),
-        "systems": systems_figure(random_illustrations.ratios_of_systems((3, 6), horizon=2, systems=200)),
-        "training": end_figure(random_illustrations.first_step_and_end(3, 2, systems=20, iterations=50), dim=3, horizon=2),
-        "surfaces": surfaces_figure(random_illustrations.small_surfaces()),
+        "bounds": theory.bounds_figure(random_illustrations.exact_and_bounds(6, longest=3), dim=6),
+        "rates": theory.rates_figure(random_illustrations.best_rates((4, 8), longest=3, seen=(1, 2))),
+        "systems": theory.systems_figure(random_illustrations.ratios_of_systems((3, 6), horizon=2, systems=200)),
+        "training": theory.end_figure(random_illustrations.first_step_and_end(3, 2, systems=20, iterations=50), dim=3, horizon=2),
+        "surfaces": theory.surfaces_figure(random_illustrations.small_surfaces()),
     }
     bounds, rates, systems, training, surfaces = (data for _, data in drawn.values())
     assert (bounds.rate > bounds.rate_bound).all()
@@ -193,9 +198,9 @@ def test_the_distance_of_many_starts_is_reported_beside_the_papers():
         attrs={"kind": "starts", "name": "mine", "quick": 1, **settings},
     )
     made = report(data)
-    assert made.sheets["table"].rows[-1] == ["200", "2.7e-05", "2e-05", "1.3500"]
-    assert "0 of 7 starts diverged. The paper reports 2.7e-05" in made.sheets["table"].note
-    assert "paper" not in report(data.assign_attrs(system="identity")).sheets["table"].note
+    assert made.tables["table"].rows[-1] == ["200", "2.7e-05", "2e-05", "1.3500"]
+    assert "0 of 7 starts diverged. The paper reports 2.7e-05" in made.tables["table"].note
+    assert "paper" not in report(data.assign_attrs(system="identity")).tables["table"].note
     figure, shown = made.figures()["distances"]
     assert "QUICK LOOK" in figure.get_suptitle()
     assert "7 starts" in figure.get_suptitle()
@@ -220,25 +225,85 @@ def test_a_table_says_what_is_not_defined_and_why():
     data = result(systems=("shift",))
     for measure in MEASURES:
         data[measure].loc[{"seen": 3}] = np.nan
-    table = markdown_table(measure_sheet(data))
+    table = markdown_table(measure_table(data))
     assert "| shift | 3 | – | – |  |" in table
     assert "not defined, as nothing is unseen" in table
     assert "nan" not in table
-    assert "Theory" not in markdown_table(measure_sheet(result(systems=("mine",))))
+    assert "Theory" not in markdown_table(measure_table(result(systems=("mine",))))
 
 
 def test_tables_in_three_forms_show_the_same_numbers():
     data = result(diverged=2)
-    sheet = measure_sheet(data)
-    table, markdown, latex = terminal_table(sheet), markdown_table(sheet), latex_table(sheet)
+    whole = measure_table(data)
+    table, markdown, tex = terminal_table(whole), markdown_table(whole), latex_table(whole)
     assert table.row_count == 6
     values = data.normalized_cost.sel(system="shift", seen=1).values[0, 0, 0, :, -1]
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     shown = f"{median:.3f} ({low:.2f}–{high:.2f})"
     assert list(table.columns[3].cells)[2] == shown
     assert f"| shift | 1 | {list(table.columns[2].cells)[2]} | {shown} |" in markdown
-    assert shown.replace("–", "--") in latex
+    assert shown.replace("–", "--") in tex
     assert "| ∞ (" in markdown
-    assert r"$\infty$ (" in latex
+    assert r"$\infty$ (" in tex
     assert markdown.count("| 2/4 |") == 2
-    assert latex.count(r"\\") == 7
+    assert tex.count(r"\\") == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["lqr-horizon-sweep", "lqr-large", "shift-regularized", "pendulum", "quadcopter-below", "selection-lqr", "selection-pendulum"]
+)
+def test_every_table_is_ascii_latex_without_unescaped_characters(name):
+    """Once commands, escaped characters and mathematics are taken out, only the ampersands between cells are left of LaTeX's own signs."""
+    tables = report(RunFolder(STORED / name).load_result()).tables
+    assert tables
+    for table in tables.values():
+        begin, *lines, end, note, _ = latex_table(table).split("\n")
+        assert latex_table(table).isascii()
+        assert (end, note[:2]) == (r"\end{tabular}", "% ")
+        columns = len(re.fullmatch(r"\\begin\{tabular\}\{(lr*)\}", begin)[1])  # pyright: ignore[reportOptionalSubscript]
+        rows = [line for line in lines if line != r"\hline"]
+        assert len(rows) == 1 + len(table.rows)
+        for row in rows:
+            assert row.endswith(r" \\")
+            bare = re.sub(r"\\[&%$#_{}]|\\text\w+\{\}|\\dots\{\}", "", row.removesuffix(r" \\"))
+            bare = re.sub(r"\$(\\\w+|\\\||\^\\\w+|[\^*\-<>|23]+)\$", "", bare)
+            assert bare.count("&") == columns - 1
+            assert not re.search(r"[%$#_{}~^\\]", bare)
+
+
+def test_latex_of_any_text():
+    assert latex("50 % of A & B_1, {x} ~ $5 #1 a^b \\") == (
+        r"50 \% of A \& B\_1, \{x\} \textasciitilde{} \$5 \#1 a\textasciicircum{}b \textbackslash{}"
+    )
+    assert latex("θ − η ≤ ∞ …\nÅré ☃ \x00") == r"$\theta$ $-$ $\eta$ $\le$ $\infty$ \dots{} Are ? ?"
+    assert "\n{}[2] & x" in latex_table(Table("", ["a", "b"], [["1", "x"], ["[2]", "x"]]))
+
+
+def test_a_system_that_is_not_registered_is_shown_in_the_plane():
+    """Coordinates x_1, x_2; states are markers at their places, hollow and at the border where they lie outside of it."""
+    data = RunFolder(STORED / "pendulum").load_result().assign_attrs(problem="mine").copy(deep=True)
+    data["policy_gradient_unseen_trajectory"][0, -1] = [100.0, 0.0]
+    made = report(data)
+    assert made.tables["states"].headings == ["states", "", "x_1", "x_2"]
+    drawn = made.figures()
+    first, final, _ = drawn["states"][0].get_axes()
+    assert (first.get_xlabel(), first.get_ylabel()) == ("x_1", "x_2")
+    markers = {tuple(np.ravel(line.get_xydata()).tolist()) for line in first.lines}
+    assert {tuple(state) for state in data.seen_state.values.tolist()} <= markers
+    hollow = [line.get_xydata() for line in final.lines if line.get_markerfacecolor() == "none"]
+    assert np.ravel(hollow[-1]).tolist() == [final.get_xlim()[1], 0.0]
+    assert "outside of the box" in [text.get_text() for text in drawn["states"][0].legends[0].get_texts()]
+    assert list(drawn["states"][1])[:2] == ["x_1", "x_2"]
+    assert drawn["unseen"][0].get_axes()[0].get_xlabel() == "unseen initial state: x_1, x_2"
+    assert len(made.animations()["trajectories"]) == 50
+
+
+def test_axes_show_units():
+    drawn = report(RunFolder(STORED / "quadcopter-below").load_result()).figures()
+    assert drawn["states"][0].get_axes()[0].get_xlabel() == "x [m]"
+    assert drawn["unseen"][0].get_axes()[0].get_xlabel() == "unseen initial state: x [m], y [m], z [m]"
+
+
+def test_a_result_of_an_unknown_kind_is_refused():
+    with pytest.raises(OffspanError, match=r"no kind of experiment 'network2' \(did you mean 'network'\?\)"):
+        report(result().assign_attrs(kind="network2"))

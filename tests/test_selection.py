@@ -1,5 +1,6 @@
 """Choosing initial states: criteria by plain loops and closed forms, methods by training one run after another."""
 
+import dataclasses
 import itertools
 import math
 import warnings
@@ -16,10 +17,8 @@ import scipy.stats
 import offspan
 from offspan.exploration import visited_covariance
 from offspan.selection.criteria import CRITERIA, Setting
-from offspan.selection.flow import flow, flow_costs
-from offspan.selection.methods import MEANING, METHODS, NEED_TRAINING, _by_rank
-from offspan.selection.pilots import Pilots, Training
-from offspan.selection.sets import best_set, greedy_set, random_sets
+from offspan.selection.methods import MEANING, METHODS, NEED_TRAINING, _by_rank, best_set, greedy_set, random_sets
+from offspan.selection.pilots import Pilots, Training, flow, flow_costs
 from offspan.statistics import bootstrap, cvar, rank_correlation, ratio
 from tests.systems import random_lqr
 
@@ -139,7 +138,7 @@ def test_large_pools_are_chosen_from_by_greedy_choice_and_exchange(monkeypatch):
         criterion = CRITERIA[name](setting(problem, candidates))
         best, worth, is_tie = best_set(criterion, 10, 3)
         assert not is_tie
-        monkeypatch.setattr("offspan.selection.sets.ALL_SETS", 10)
+        monkeypatch.setattr("offspan.selection.methods.ALL_SETS", 10)
         found, worth_found, _ = best_set(criterion, 10, 3)
         monkeypatch.undo()
         assert criterion.value(found[None])[0] == pytest.approx(criterion.value(best[None])[0])
@@ -266,7 +265,7 @@ def test_pilots_go_on_where_they_were(swing):
     expected = np.median([float(offspan.cost(swing.problem, run.controller, swing.candidates)) for run in by_hand])
     assert whole.costs()[1] == pytest.approx(expected, rel=1e-9)
     assert whole._batch is not None
-    whole._batch = whole._batch._replace(status=np.array([offspan.Status.diverged] * 2 + [offspan.Status.finished] * 2))
+    whole._batch = dataclasses.replace(whole._batch, codes=np.array([offspan.Status.diverged] * 2 + [offspan.Status.finished] * 2))
     np.testing.assert_array_equal(np.isinf(whole.costs()), [True, False])  # however finite its last controller
 
 

@@ -5,10 +5,11 @@ import optax
 import pytest
 
 import offspan
-from offspan.training import loop
+from offspan.training import engine
 from tests.systems import loop_cost, random_gain, random_lqr
 
 ZEROS = np.zeros((3, 3))
+SGD = optax.sgd(0.01)
 
 
 def loop_descent(problem, x0s, learning_rate, iterations, K):
@@ -51,20 +52,47 @@ def test_training_starts_from_zero_and_learns_the_seen_state():
     np.testing.assert_allclose(run.K @ x0s[0], -(problem.A @ x0s[0]), atol=1e-14)
 
 
-@pytest.mark.parametrize("iterations", [0, 1, 7, 8, 9, 24])
-def test_chunks_leave_no_trace(monkeypatch, iterations):
-    """Whatever the number of iterations in one compiled call, a run gives the same bits."""
+@pytest.mark.parametrize("iterations", [0, 1, 9])
+@pytest.mark.parametrize("trainer", ["train_lqr", "train_batch", "train_lqr_batch"])
+def test_chunks_leave_no_trace(monkeypatch, trainer, iterations):
+    """Whatever the number of iterations in one compiled call, a run has the same bits and the same records."""
     problem, x0s = random_lqr(1, 3, 3, 3, control_cost=False), offspan.basis(3, 2)
-    run = lambda: offspan.train_lqr(problem, x0s, learning_rate=0.01, iterations=iterations)  # noqa: E731
-    jax.clear_caches()
+
+    def run():
+        if trainer == "train_lqr":
+            found = offspan.train_lqr(problem, x0s, learning_rate=0.01, iterations=iterations)
+            return found.K, found.cost, found.recorded
+        if trainer == "train_batch":
+            starts = [offspan.Linear(ZEROS), offspan.Linear(ZEROS + 0.1)]
+            found = offspan.train_batch(problem, starts, x0s, optimizer=SGD, iterations=iterations, record_every=4)
+        else:
+            found = offspan.train_lqr_batch([problem] * 2, [x0s] * 2, learning_rate=0.01, iterations=iterations, record_every=4)
+        return found.K, found.cost, found.recorded
+
     whole = run()
-    monkeypatch.setattr(loop, "CHUNK", 8)
-    jax.clear_caches()
+    monkeypatch.setattr(engine, "SECONDS", 0.0)  # one iteration in each chunk
     chunked = run()
-    jax.clear_caches()
-    np.testing.assert_array_equal(chunked.K, whole.K)
-    np.testing.assert_array_equal(chunked.cost, whole.cost)
-    assert len(whole.cost) == whole.iterations == iterations
+    for a, b in zip(chunked, whole, strict=True):
+        np.testing.assert_array_equal(a, b)
+    expected = list(range(iterations)) if trainer == "train_lqr" else sorted({*range(0, iterations, 4), iterations})
+    assert whole[2].tolist() == expected
+
+
+def test_a_chunk_takes_about_two_seconds(monkeypatch):
+    """With a clock that runs 0.1 s an iteration, chunks grow tenfold from one iteration, and stay at 20."""
+    sizes, elapsed = [], [0.0]
+    monkeypatch.setattr(engine.time, "perf_counter", lambda: elapsed[0])
+    advance = engine._advance
+
+    def slow(mesh, settings, structure, x0s, loop, count):
+        elapsed[0] += 0.1 * int(count)
+        sizes.append(int(count))
+        return advance(mesh, settings, structure, x0s, loop, count)
+
+    monkeypatch.setattr(engine, "_advance", slow)
+    offspan.train_lqr(offspan.shift(2, horizon=2), offspan.basis(2, 1), learning_rate=0.01, iterations=75)
+    assert sizes == [0, 1, 10, 20, 20, 20, 4]  # the first call compiles
+    assert [engine.next_chunk(100, 1e-6), engine.next_chunk(1000, 1e-6), engine.next_chunk(5, 1e6)] == [1000, 1000, 1]
 
 
 def test_training_is_deterministic():

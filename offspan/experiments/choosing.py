@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
-import pydantic
 
-from offspan.errors import OffspanError, nearest
-from offspan.experiments.specs.base import Matrix, Positive, Rate, Seed, Spec, Strict, filled
-from offspan.experiments.specs.lqr import LQRSpec
-from offspan.experiments.specs.network import NetworkSpec
-from offspan.experiments.specs.reading import first_mistake, read_toml, spec_from, to_toml
-from offspan.files import write_whole
+from offspan.errors import OffspanError
+from offspan.experiments.lqr import LQRSpec
+from offspan.experiments.network import NetworkSpec
+from offspan.experiments.registry import spec_from
+from offspan.experiments.spec import Matrix, Positive, Rate, Seed, Spec, Strict, filled, read_toml, to_toml, validated
+from offspan.files import atomic_write_text
 from offspan.selection import Selection, select
 
 
@@ -47,15 +46,7 @@ def choose(path: Path, method: str | None = None) -> Chosen:
     given = [key for key in ("seen", "seen_states", "unseen_states") if key in content]
     if given:
         raise OffspanError(f"{path} gives `{given[0]}`, which is what is to be chosen; leave it out.")
-    try:
-        asked = Choose.model_validate({**table, **({"method": method} if method else {})})
-    except pydantic.ValidationError as error:
-        first = first_mistake(error)
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            known = list(Choose.model_fields)
-            raise OffspanError(f"{path}: there is no key 'choose.{key}'{nearest(key, known)}; there are {', '.join(known)}.") from None
-        raise OffspanError(f"{path}: `choose.{key}`: {first['msg'].removeprefix('Value error, ')}.") from None
+    asked = validated(Choose, {**table, **({"method": method} if method else {})}, str(path), inside="choose")
     return _choose(content, asked, str(path))
 
 
@@ -114,4 +105,4 @@ def save_chosen(spec: Spec, path: Path) -> None:
     text = to_toml(spec)
     if path.exists() and tomllib.loads(path.read_text(encoding="utf-8")) != tomllib.loads(text):
         raise OffspanError(f"{path} is there already and says something else; name another file with --output, or move it away.")
-    write_whole(path, lambda target: target.write_text(text, encoding="utf-8"))
+    atomic_write_text(path, text)

@@ -1,10 +1,18 @@
 """What an experiment can name: systems, kinds of experiments, and presets. Each is registered by one entry here."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+import importlib
+import importlib.resources
+import inspect
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
+import xarray as xr
 
+from offspan.errors import OffspanError, nearest
+from offspan.experiments.spec import Arrays, Report, Spec, Task, read_toml, validated
 from offspan.problems import LQR, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 
 
@@ -58,3 +66,99 @@ SYSTEMS: dict[str, System] = {
         scene="room",
     ),
 }
+# A kind of experiment is a module of that name in `offspan.experiments` (a `Kind`), and one in `offspan.report`.
+KINDS = ("lqr", "starts", "network", "selection")
+
+
+class Kind(Protocol):
+    """What the module of a kind has. How an experiment is cut into tasks follows from its spec alone."""
+
+    SPEC: type[Spec]
+    VARIABLES: dict[str, tuple[str, ...]]  # that a result holds at least, with their dimensions
+    ATTRIBUTES: dict[str, type]  # likewise; str, or float for any number
+
+    @staticmethod
+    def tasks(spec: Any) -> list[Task]:
+        """Each after those that it needs."""
+        ...
+
+    @staticmethod
+    def run_task(spec: Any, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, report: Report) -> Arrays:
+        """The result of a task, from the results that it needs and from where it was left."""
+        ...
+
+    @staticmethod
+    def to_dataset(spec: Any, results: Mapping[str, Arrays]) -> xr.Dataset:
+        """One labelled result of all tasks."""
+        ...
+
+
+def kind(name: Any) -> Kind:
+    if not isinstance(name, str) or name not in KINDS:
+        raise OffspanError(f"there is no kind {name!r}{nearest(str(name), list(KINDS))}; there are {', '.join(KINDS)}.")
+    return cast(Kind, importlib.import_module(f"offspan.experiments.{name}"))
+
+
+def system(name: str, settings: Mapping[str, Any]) -> Problem:
+    """A registered non-linear system with these settings."""
+    if name not in SYSTEMS:
+        raise OffspanError(f"there is no system {name!r}{nearest(name, list(SYSTEMS))}; there are {', '.join(SYSTEMS)}")
+    known = list(inspect.signature(SYSTEMS[name].make).parameters)
+    if unknown := [key for key in settings if key not in known]:
+        raise OffspanError(f"a {name} has no setting {unknown[0]!r}{nearest(unknown[0], known)}; there are {', '.join(known)}")
+    return SYSTEMS[name].make(**settings)
+
+
+def load_spec(path: Path) -> Spec:
+    return spec_from(read_toml(path), str(path))
+
+
+def spec_from(content: dict[str, Any], source: str) -> Spec:
+    """`source` is named in errors."""
+    if isinstance(content.get("choose"), dict):
+        raise OffspanError(f"{source}: its states are still to be chosen; `offspan select` writes a spec that runs.")
+    try:
+        found = kind(content.setdefault("kind", "lqr"))
+    except OffspanError as error:
+        raise OffspanError(f"{source}: {error}") from None
+    return validated(found.SPEC, content, source)
+
+
+def load_preset(name: str) -> Spec:
+    if name not in preset_names():
+        raise OffspanError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
+    text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
+    return spec_from(tomllib.loads(text), f"preset {name}")
+
+
+def preset_names() -> list[str]:
+    folder = importlib.resources.files("offspan.experiments") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def presets_for(name: str) -> list[str]:
+    """The preset of that name, or all whose names begin with it and a dash."""
+    if name in preset_names():
+        return [name]
+    group = [preset for preset in preset_names() if preset.startswith(f"{name}-")]
+    return group or [load_preset(name).name]  # which says what there is
+
+
+def preset_of(spec: Spec) -> str | None:
+    """The preset whose settings these are, whatever the name, the seeds and the iterations."""
+    free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations", "compare_with"}
+    ours = spec.model_dump(exclude=free)
+    return next((name for name in preset_names() if load_preset(name).model_dump(exclude=free) == ours), None)
+
+
+def check_result(result: xr.Dataset) -> None:
+    """Whether the result of a run holds what its kind says."""
+    of_kind = kind(result.attrs.get("kind", "lqr"))
+    for name, of_type in {"name": str, "iterations": float, "quick": float, **of_kind.ATTRIBUTES}.items():
+        if name not in result.attrs or isinstance(result.attrs[name], str) != (of_type is str):
+            raise OffspanError(f"it has no {'text' if of_type is str else 'number'} {name!r} among its attributes")
+    for name, dimensions in of_kind.VARIABLES.items():
+        if name not in result.variables or result[name].dims != dimensions:
+            raise OffspanError(f"it has no variable {name!r} over ({', '.join(dimensions)})")
+    if empty := [name for name, size in result.sizes.items() if size == 0]:
+        raise OffspanError(f"its dimension {empty[0]!r} is empty")

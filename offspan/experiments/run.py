@@ -1,79 +1,77 @@
-"""Runs a spec in its folder: takes up what is there, keeps what is done, and ends with a result on disk."""
+"""Runs a spec in its folder: resumes its tasks from their checkpoints, and ends with a result on disk."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import xarray as xr
 
-from offspan.experiments.kinds import lqr, network, selection, starts
-from offspan.experiments.specs.base import Spec
-from offspan.experiments.store import RunFolder, provenance
+from offspan.experiments.registry import kind
+from offspan.experiments.spec import Arrays, Spec, Task
+from offspan.experiments.store import Checkpoint, RunFolder, provenance
 
 CHECKPOINT_SECONDS = 10.0
-# A kind of experiment is a module with `state_type(part)` (a named tuple of arrays, `done` iterations in), `train` and `to_dataset`.
-KINDS: dict[str, Any] = {"lqr": lqr, "starts": starts, "network": network, "selection": selection}
 
 
 def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_seconds: float = CHECKPOINT_SECONDS) -> xr.Dataset:
-    """The result of `spec`, in `root/<name>`: found complete, taken up from its checkpoints, or made from the start; always the same bits.
+    """The result of `spec`, in `root/<name>`: found complete, resumed from checkpoints, or made from the start; always the same bits.
 
-    `progress` hears the share done, from 0 to 1. An interruption leaves a checkpoint of the last whole chunk.
+    `progress` is called with the share done, from 0 to 1. An interruption leaves a checkpoint of the last whole chunk.
     """
     folder = RunFolder(root / spec.name)
     with jax.enable_x64(spec.precision == "float64"), folder.claimed(spec):
-        return _result(spec, folder, progress, checkpoint_seconds)
+        if folder.is_complete():
+            result = folder.load_result()
+            folder.drop_checkpoints()
+            return result
+        origin = provenance(spec)
+        of_kind = kind(spec.kind)
+        tasks = of_kind.tasks(spec)
+        whole, before, seconds = sum(task.weight for task in tasks), 0.0, 0.0
+        results: dict[str, Arrays] = {}
+        for task in tasks:
 
+            def report(share: float, task=task, before=before) -> None:
+                progress((before + task.weight * share) / whole)
 
-def _result(spec: Spec, folder: RunFolder, progress: Callable[[float], Any], checkpoint_seconds: float) -> xr.Dataset:
-    if folder.is_complete():
-        result = folder.load_result()
+            done = _run_task(spec, task, {name: results[name] for name in task.needs}, folder, report, checkpoint_seconds)
+            results[task.name] = done.arrays
+            before, seconds = before + task.weight, seconds + done.seconds
+        result = of_kind.to_dataset(spec, results)
+        folder.save_result(result, {**origin, "seconds": round(seconds, 1)})
         folder.drop_checkpoints()
         return result
-    origin = provenance(spec)
-    weights = spec.part_weights()
-    states, seconds = [], 0.0
-    for part in range(len(weights)):
-        before = sum(weights[:part])
-
-        def report(state: Any, part=part, before=before) -> None:
-            progress((before + weights[part] * state.done / spec.iterations) / sum(weights))
-
-        state, spent = _train(spec, folder, part, states, report, checkpoint_seconds)
-        states.append(state)
-        seconds += spent
-    result = KINDS[spec.kind].to_dataset(spec, states)
-    folder.save_result(result, {**origin, "seconds": round(seconds, 1)})
-    folder.drop_checkpoints()
-    return result
 
 
-def _train(
-    spec: Spec, folder: RunFolder, part: int, earlier: list[Any], report: Callable[[Any], Any], checkpoint_seconds: float
-) -> tuple[Any, float]:
-    """The state of one part at its end, and the seconds that went into it in all."""
-    kind = KINDS[spec.kind]
-    latest, spent = folder.load_checkpoint(spec, part, kind.state_type(part))
-    if latest is not None and latest.done == spec.iterations:
-        return latest, spent
+def _run_task(
+    spec: Spec,
+    task: Task,
+    needed: Mapping[str, Arrays],
+    folder: RunFolder,
+    progress: Callable[[float], Any],
+    checkpoint_seconds: float,
+) -> Checkpoint:
+    """The task at its end."""
+    latest = folder.load_checkpoint(spec, task.name)
+    if latest is not None and latest.share == 1:
+        return latest
+    spent = latest.seconds if latest else 0.0
     started = saved = time.monotonic()
 
-    def save() -> None:
-        if latest is not None:
-            folder.save_checkpoint(spec, part, latest, spent + time.monotonic() - started)
-
-    def on_chunk(state: Any) -> None:
+    def report(share: float, arrays: Arrays) -> None:
         nonlocal latest, saved
-        latest = state
-        report(state)
+        latest = Checkpoint(arrays, share, spent + time.monotonic() - started)
+        progress(share)
         if time.monotonic() - saved >= checkpoint_seconds:
-            save()
+            folder.save_checkpoint(spec, task.name, latest)
             saved = time.monotonic()
 
     try:
-        latest = kind.train(spec, part, earlier, latest, on_chunk)
+        arrays = kind(spec.kind).run_task(spec, task.name, needed, latest.arrays if latest else None, report)
+        latest = Checkpoint(arrays, 1.0, spent + time.monotonic() - started)
     finally:
-        save()
-    return latest, spent + time.monotonic() - started
+        if latest is not None:
+            folder.save_checkpoint(spec, task.name, latest)
+    return latest

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,12 +22,19 @@ import xarray as xr
 
 import offspan
 from offspan.errors import OffspanError
-from offspan.experiments.specs.base import Spec
-from offspan.experiments.specs.reading import load_spec, to_toml
-from offspan.files import UNREADABLE, held, why, write_whole
+from offspan.experiments.registry import check_result, kind, load_spec
+from offspan.experiments.spec import Arrays, Spec, to_toml
+from offspan.files import atomic_write, atomic_write_text, excerpt, lock, read_arrays
 
-State = TypeVar("State")
 HALF_WRITTEN = re.compile(r"\.\d+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
+
+
+class Checkpoint(NamedTuple):
+    """What a task resumes from, the share of it that is done, and the seconds that went into it."""
+
+    arrays: Arrays
+    share: float
+    seconds: float
 
 
 class RunFolder:
@@ -40,11 +47,11 @@ class RunFolder:
 
     @contextmanager
     def claimed(self, spec: Spec) -> Iterator[None]:
-        """This process alone works in the folder, which is made for the spec, or is the spec's already; any other folder is refused."""
+        """Locks the folder for this process. It is made for the spec, or is the spec's already; any other folder is refused."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             self.path.mkdir()
-        with held(self.path):
+        with lock(self.path):
             self._claim(spec)
             yield
 
@@ -67,7 +74,7 @@ class RunFolder:
             half.unlink(missing_ok=True)
         if stored is not None and stored.digest() == spec.digest():
             return
-        write_whole(self.spec_file, lambda path: path.write_text(to_toml(spec), encoding="utf-8"))
+        atomic_write_text(self.spec_file, to_toml(spec))
 
     def spec(self) -> Spec:
         return load_spec(self.spec_file)
@@ -78,11 +85,10 @@ class RunFolder:
     def share_done(self) -> float:
         """How far a run that is not complete has come, from 0 to 1, by its checkpoints."""
         spec = self.spec()
-        done = 0
-        for path in self.checkpoints.glob("part-*.npz"):
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                done += int(stored["done"])
-        return done / (spec.iterations * len(spec.part_weights()))
+        tasks = kind(spec.kind).tasks(spec)
+        found = [(task, self.load_checkpoint(spec, task.name)) for task in tasks]
+        done = [task.weight * checkpoint.share for task, checkpoint in found if checkpoint is not None]
+        return sum(done) / sum(task.weight for task in tasks)
 
     def state(self) -> str:
         """In words, whatever is there."""
@@ -90,43 +96,38 @@ class RunFolder:
             if not self.is_complete():
                 return f"{self.share_done():.0%} done"
             return "complete" if self._is_as_written(self.result_file.read_bytes()) else "damaged"
-        except UNREADABLE:
+        except (OffspanError, OSError):
             return "cannot be read"
 
-    def save_checkpoint(self, spec: Spec, part: int, state: Any, seconds: float) -> None:
-        """`state` is a named tuple of arrays and of lists of arrays; `name.3` in the file is the fourth array of the list `name`."""
-        content: dict[str, Any] = {"digest": spec.digest(), "seconds": seconds}
-        for name, value in state._asdict().items():
-            content |= {f"{name}.{i}": one for i, one in enumerate(value)} if isinstance(value, list) else {name: value}
-        arrays = {name: np.asarray(value) for name, value in content.items()}
+    def _checkpoint(self, task: str) -> Path:
+        return self.checkpoints / f"{task}.npz"
+
+    def save_checkpoint(self, spec: Spec, task: str, checkpoint: Checkpoint) -> None:
+        arrays, share, seconds = checkpoint
+        content = {**arrays, "share": np.asarray(share), "seconds": np.asarray(seconds), "digest": np.asarray(spec.digest())}
 
         def write(path: Path) -> None:
             with path.open("wb") as file:
-                np.savez(file, allow_pickle=False, checksum=_checksum(arrays), **arrays)
+                np.savez(file, allow_pickle=False, checksum=np.asarray(_checksum(content)), **content)
 
         self.checkpoints.mkdir(exist_ok=True)
-        write_whole(self.checkpoints / f"part-{part}.npz", write)
+        atomic_write(self._checkpoint(task), write)
 
-    def load_checkpoint(self, spec: Spec, part: int, kind: type[State]) -> tuple[State | None, float]:
-        """The state of one part and the seconds spent on it, or (None, 0) where there is no checkpoint of this spec."""
-        path = self.checkpoints / f"part-{part}.npz"
+    def load_checkpoint(self, spec: Spec, task: str) -> Checkpoint | None:
+        """Of a task of this spec, if there is one."""
+        path = self._checkpoint(task)
         if not path.exists():
-            return None, 0.0
+            return None
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            if str(arrays.pop("checksum")) != _checksum(arrays):
+            arrays = read_arrays(path)
+            if str(arrays.pop("checksum", "")) != _checksum(arrays):
                 raise OffspanError("it is not as it was written")
             if str(arrays.pop("digest")) != spec.digest():
                 raise OffspanError("it belongs to another spec")
-            seconds = float(arrays.pop("seconds"))
-            fields: dict[str, Any] = {"done": int(arrays.pop("done"))}
-            lists = {name.partition(".")[0] for name in arrays if "." in name}
-            for name in lists:
-                fields[name] = [arrays.pop(f"{name}.{i}") for i in range(sum(key.startswith(f"{name}.") for key in arrays))]
-            return kind(**arrays, **fields), seconds
-        except UNREADABLE as error:
-            raise OffspanError(f"the checkpoint {path} cannot be used ({why(error)}); delete it to start that part again.") from error
+            share, seconds = float(arrays.pop("share")), float(arrays.pop("seconds"))
+            return Checkpoint(arrays, share, seconds)
+        except OffspanError as error:
+            raise OffspanError(f"the checkpoint {path} cannot be used ({excerpt(error)}); delete it to start that task again.") from error
 
     def drop_checkpoints(self) -> None:
         for path in self.checkpoints.glob("*.npz"):
@@ -140,8 +141,8 @@ class RunFolder:
         compressed = {name: {"zlib": True, "complevel": 4} for name, variable in result.data_vars.items() if variable.ndim}
         content = bytes(result.to_netcdf(engine="h5netcdf", encoding=compressed))
         text = json.dumps({**origin, "result": hashlib.sha256(content).hexdigest()}, indent=2) + "\n"
-        write_whole(self.provenance_file, lambda path: path.write_text(text, encoding="utf-8"))
-        write_whole(self.result_file, lambda path: path.write_bytes(content))
+        atomic_write_text(self.provenance_file, text)
+        atomic_write(self.result_file, lambda path: path.write_bytes(content))
 
     def _is_as_written(self, result: bytes) -> bool:
         """By the checksum that was written with it, if there was one."""
@@ -160,6 +161,10 @@ class RunFolder:
         found = _read(content)
         if isinstance(found, str):
             raise OffspanError(f"{self.result_file} is cut short or no result file ({found}); delete it and run the spec again.")
+        try:
+            check_result(found)
+        except OffspanError as error:
+            raise OffspanError(f"{self.result_file} is not the result of a run ({error}); delete it and run the spec again.") from error
         return found
 
     def save_report(
@@ -168,15 +173,15 @@ class RunFolder:
         """Figures as PNG and PDF, the data behind them as CSV, tables as text, animations as GIF; what was written, without the twins."""
         self.figures.mkdir(exist_ok=True)
         for name, (figure, data) in figures.items():
-            write_whole(self.figures / f"{name}.png", lambda path, figure=figure: figure.savefig(path, dpi=200))
-            write_whole(self.figures / f"{name}.pdf", lambda path, figure=figure: figure.savefig(path))
-            write_whole(self.figures / f"{name}.csv", lambda path, data=data: data.to_csv(path, index=False))
+            atomic_write(self.figures / f"{name}.png", lambda path, figure=figure: figure.savefig(path, dpi=200))
+            atomic_write(self.figures / f"{name}.pdf", lambda path, figure=figure: figure.savefig(path))
+            atomic_write(self.figures / f"{name}.csv", lambda path, data=data: data.to_csv(path, index=False))
         for name, text in tables.items():
-            write_whole(self.figures / name, lambda path, text=text: path.write_text(text, encoding="utf-8"))
+            atomic_write_text(self.figures / name, text)
         moving = animations or {}
         for name, (first, *others) in moving.items():
             options = {"format": "GIF", "save_all": True, "append_images": others, "duration": [60] * len(others) + [1500], "loop": 0}
-            write_whole(self.figures / f"{name}.gif", lambda path, first=first, options=options: first.save(path, **options))
+            atomic_write(self.figures / f"{name}.gif", lambda path, first=first, options=options: first.save(path, **options))
         names = [*(f"{name}.png" for name in figures), *tables, *(f"{name}.gif" for name in moving)]
         return [self.figures / name for name in names]
 
@@ -195,7 +200,7 @@ def _read(content: bytes) -> xr.Dataset | str:
     try:
         return xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
     except Exception as error:  # what is raised of a damaged file has no common class
-        return why(error)
+        return excerpt(error)
     finally:
         sys.unraisablehook = hook
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from offspan.errors import Bounds, OffspanError, as_count, as_floats, as_positive, nearest
+from offspan.errors import Bounds, OffspanError, as_count, as_floats, as_positive, as_positive_array, is_concrete, nearest
 from offspan.problems.base import Problem
 
 
@@ -42,8 +42,9 @@ class Quadcopter(Problem):
     acceleration V (0, 0, k_F ‖u‖²)/m − (0, 0, g), angular acceleration P⁻¹(torque(u) − ω × Pω)  [R24, eq:quad_state_dynamics_1 to _4; the
     paper prints (V(…) − (0, 0, g))/m], at cost Σ_d α_d² (x_d − x*_d)²  [R24, eq:quad_cost]. The target x* hovers at height 1.
 
-    `rotation` is "paper" (V = R_x(ψ) R_y(θ) R_x(φ)) or "roll-pitch-yaw" (R_z(ψ) R_y(θ) R_x(φ)). `Bounded(net, *problem.control_bounds)`
-    keeps the controls between 0 and the largest speed, at which the motors lift 2.25 times the weight.
+    `rotation` is "paper" (V = R_x(ψ) R_y(θ) R_x(φ)) or "roll-pitch-yaw" (R_z(ψ) R_y(θ) R_x(φ)). Motors turn at most at `largest_speed`, by
+    default the speed at which they lift 2.25 times the weight; `Bounded(net, *problem.control_bounds)` enforces it, a rollout does not. The
+    physical parameters are arrays, so that one can map and differentiate over them.
 
     >>> import jax.numpy as jnp, offspan
     >>> hover = offspan.Quadcopter()
@@ -54,13 +55,13 @@ class Quadcopter(Problem):
 
     target: Float[Array, "12"]
     weights: Float[Array, "12"]
-    inertia: tuple[float, float, float] = eqx.field(static=True)
-    mass: float = eqx.field(static=True)
-    arm: float = eqx.field(static=True)
-    gravity: float = eqx.field(static=True)
-    thrust_coefficient: float = eqx.field(static=True)
-    torque_coefficient: float = eqx.field(static=True)
-    time_step: float = eqx.field(static=True)
+    inertia: Float[Array, "3"]
+    mass: Float[Array, ""]
+    arm: Float[Array, ""]
+    gravity: Float[Array, ""]
+    thrust_coefficient: Float[Array, ""]
+    torque_coefficient: Float[Array, ""]
+    time_step: Float[Array, ""]
     rotation: str = eqx.field(static=True)
     state_dim: int = eqx.field(static=True)
     control_dim: int = eqx.field(static=True)
@@ -71,13 +72,14 @@ class Quadcopter(Problem):
     def __init__(
         self,
         *,
-        mass: float = 0.027,
-        arm: float = 0.0397,
-        gravity: float = 9.81,
-        inertia: tuple[float, float, float] = (1.4e-5, 1.4e-5, 2.17e-5),
-        thrust_coefficient: float = 3.16e-10,
-        torque_coefficient: float = 7.94e-12,
-        time_step: float = 0.02,
+        mass: Any = 0.027,
+        arm: Any = 0.0397,
+        gravity: Any = 9.81,
+        inertia: Any = (1.4e-5, 1.4e-5, 2.17e-5),
+        thrust_coefficient: Any = 3.16e-10,
+        torque_coefficient: Any = 7.94e-12,
+        time_step: Any = 0.02,
+        largest_speed: float | None = None,
         horizon: int = 50,
         target: Any = (0.0, 0.0, 1.0, *(0.0,) * 9),
         weights: Any = ((1.0,) * 3 + (0.1,) * 9),
@@ -89,34 +91,41 @@ class Quadcopter(Problem):
             raise OffspanError(
                 f"{where}: `rotation` is {rotation!r}{nearest(str(rotation), list(ROTATIONS))}; there are {', '.join(ROTATIONS)}."
             )
-        self.mass, self.arm, self.gravity = (
-            as_positive(where, "mass", mass),
-            as_positive(where, "arm", arm),
-            as_positive(where, "gravity", gravity),
+        self.mass, self.arm, self.gravity, self.thrust_coefficient, self.torque_coefficient, self.time_step = (
+            as_positive_array(where, name, value)
+            for name, value in {
+                "mass": mass,
+                "arm": arm,
+                "gravity": gravity,
+                "thrust_coefficient": thrust_coefficient,
+                "torque_coefficient": torque_coefficient,
+                "time_step": time_step,
+            }.items()
         )
-        self.thrust_coefficient = as_positive(where, "thrust_coefficient", thrust_coefficient)
-        self.torque_coefficient = as_positive(where, "torque_coefficient", torque_coefficient)
-        self.time_step, self.rotation = as_positive(where, "time_step", time_step), rotation
-        moments = np.asarray(as_floats(where, "inertia", inertia, shape=(3,), meaning="shape (3,), about the axes x, y, z"), float)
-        self.inertia = tuple(as_positive(where, f"inertia[{i}]", moment) for i, moment in enumerate(moments))  # pyright: ignore
+        self.rotation = rotation
+        self.inertia = as_positive_array(where, "inertia", inertia, shape=(3,), meaning="shape (3,), about the axes x, y, z")
         self.target = as_floats(where, "target", target, shape=(12,), meaning="shape (12,): position, angles, and their velocities")
         self.weights = as_floats(where, "weights", weights, shape=(12,), meaning="shape (12,): α for each entry of the state")
         self.horizon = as_count(where, "horizon", horizon, least=1)
         self.cost_scale = 1 / self.horizon if cost_scale is None else as_positive(where, "cost_scale", cost_scale)
         self.state_dim, self.control_dim = 12, 4
-        largest = float(np.sqrt(2.25) * self.hover_speed)
-        self.control_bounds = (0.0,) * 4, (largest,) * 4
+        if largest_speed is None:
+            if not all(map(is_concrete, (mass, gravity, thrust_coefficient))):
+                raise OffspanError(f"{where}: `largest_speed` must be given where mass, gravity or thrust are traced by jax.")
+            # From the numbers as given: the fields are rounded to jax's precision.
+            largest_speed = 1.5 * float(np.sqrt(float(mass) * float(gravity) / (4 * float(thrust_coefficient))))
+        self.control_bounds = (0.0,) * 4, (as_positive(where, "largest_speed", largest_speed),) * 4
 
     @property
-    def hover_speed(self) -> float:
+    def hover_speed(self) -> Float[Array, ""]:
         """The speed of all four motors at which thrust and weight are equal."""
-        return float(np.sqrt(self.mass * self.gravity / (4 * self.thrust_coefficient)))
+        return jnp.sqrt(self.mass * self.gravity / (4 * self.thrust_coefficient))
 
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
         _, angles, velocity, spin = jnp.split(x, 4)
-        squares, inertia = u**2, jnp.asarray(self.inertia, x.dtype)
+        squares, inertia = u**2, self.inertia
         lift = self.thrust_coefficient * jnp.sum(squares) / self.mass
-        acceleration = lift * ROTATIONS[self.rotation](*angles) - jnp.array([0.0, 0.0, self.gravity], x.dtype)
+        acceleration = lift * ROTATIONS[self.rotation](*angles) - jnp.array([0.0, 0.0, 1.0], x.dtype) * self.gravity
         leverage = self.thrust_coefficient * self.arm / 2**0.5
         torque = jnp.stack(
             [

@@ -1,1 +1,1 @@
-"""Reports: results in, figures and tables out; nothing here trains, reads or writes."""
+"""Reports: results in, figures, tables and pages out; nothing here trains."""

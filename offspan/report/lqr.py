@@ -1,117 +1,281 @@
-"""The report of a sweep of linear controllers: medians and quartiles over seeds of the measures at the end of training."""
+"""The report of a sweep of linear controllers: the normalised measures at the end of training and along it, over seeds."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from itertools import cycle
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from offspan.report.results import DIVERGED, quartiles
-from offspan.report.tables import Sheet, number
+from offspan.report import results
+from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quartiles, quick_mark, styled, subplots
+from offspan.report.tables import Table, from_columns, number
 
 MEASURES = ("normalized_optimality", "normalized_cost")
-FINALS = (*MEASURES, "excess_training_cost", "cost")  # what is told of the end of training
+FINALS = (*MEASURES, "excess_training_cost", "cost")  # reported for the end of training
+SWEPT = {"D": "dim", "H": "horizon", "η": "learning_rate", "seen": "seen"}  # as figures call the coordinates of a result
 EXPECTED = {"identity": "= 1", "shift": "< 1", "gaussian": "< 1"}
+SYSTEM_COLOURS = {"identity": results.BLUE, "shift": results.ORANGE, "gaussian": results.GREEN, "gaussian-abq": results.PINK}
+HATCHES = {"identity": "", "shift": "//", "gaussian": "..", "gaussian-abq": "xx"}
+DASHES = ("-", "--", "-.", ":")
+TITLES = {
+    "normalized_optimality": r"optimality measure  $E_{\mathrm{opt}}(K)\,/\,E_{\mathrm{opt}}(K_{\mathrm{no\!-\!ext}})$",
+    "normalized_cost": r"cost measure  $E_{\mathrm{cost}}(K)\,/\,E_{\mathrm{cost}}(K_{\mathrm{no\!-\!ext}})$",
+}
+SCALE = "1 = no extrapolation, 0 = perfect"
+POINTS = 200  # on a curve against iterations: more cannot be told apart
 
 
-class Quartiles(NamedTuple):
-    low: float
-    median: float
-    high: float
+def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
+    systems = ", ".join(result.system.values)
+    captions = {
+        "measures": f"Bars of both normalised measures against the number of seen states, for the systems {systems}.",
+        "horizons": f"Share of diverged runs and both normalised measures against the horizon, for the systems {systems}.",
+        "curves": f"Both normalised measures along training, for the systems {systems}.",
+        "training": f"The cost over the seen states along training, for the systems {systems}.",
+    }
+    return Report({"table": measure_table(result)}, summary(result), captions, lambda: figures(result, beside))
 
 
-class Row(NamedTuple):
-    """One bar of a figure, one row of a table."""
+def summary(result: xr.Dataset) -> pd.DataFrame:
+    """A row for each setting, after the last iteration: of each of `FINALS` the median over seeds, and the quartiles `_low` and `_high`.
 
-    system: str
-    dim: int
-    horizon: int
-    learning_rate: float
-    seen: int
-    runs: int
-    diverged: int
-    normalized_optimality: Quartiles
-    normalized_cost: Quartiles
-    excess_training_cost: Quartiles
-    cost: Quartiles
+    A diverged run counts as +∞, never as missing.
+    """
+    final = result[list(FINALS)].isel(iteration=-1, drop=True).where(result.status != DIVERGED, np.inf)
+    columns = {"runs": result.sizes["seed"], "diverged": (result.status == DIVERGED).sum("seed")}
+    for name in FINALS:
+        low, median, high = quartiles(final[name]).drop_vars("quantile")
+        columns |= {name: median, f"{name}_low": low, f"{name}_high": high}
+    return xr.Dataset(columns).to_dataframe(dim_order=["system", *SWEPT.values()]).reset_index()
 
 
-def summary(result: xr.Dataset) -> list[Row]:
-    """A row for each system, dimension, horizon, learning rate and number of seen states, over all seeds."""
-    final = finals(result)
-    rows = []
-    for system in result.system.values:
-        for dim in result.dim.values:
-            for horizon in result.horizon.values:
-                for rate in result.learning_rate.values:
-                    for seen in result.seen.values:
-                        where = {"system": system, "dim": dim, "horizon": horizon, "learning_rate": rate, "seen": seen}
-                        one = final.sel(where)
-                        measures = [Quartiles(*quartiles(one[name]).values) for name in FINALS]
-                        diverged = int((result.status.sel(where) == DIVERGED).sum())
-                        rows.append(
-                            Row(str(system), int(dim), int(horizon), float(rate), int(seen), one.sizes["seed"], diverged, *measures)
-                        )
-    return rows
-
-
-def finals(result: xr.Dataset) -> xr.Dataset:
-    """The measures after the last iteration; a diverged run counts as +∞, never as missing."""
-    final = result[list(FINALS)].isel(iteration=-1)
-    return final.where(result.status != DIVERGED, np.inf)
-
-
-def measure_sheet(result: xr.Dataset) -> Sheet:
-    """Both normalised measures of a sweep of linear controllers."""
-    rows = summary(result)
-    columns, seeds = _columns(rows), result.sizes["seed"]
+def measure_table(result: xr.Dataset) -> Table:
+    """Both normalised measures. A setting that is the same in all rows has no column; a sweep over more than the seen states shows
+    medians alone."""
+    rows, seeds = summary(result), result.sizes["seed"]
+    swept = _varied(rows, ("D", "H", "η"))
+    columns = {"system": rows.system.tolist()}
+    for letter in swept + _varied(rows, ("seen",)) if swept else ["seen"]:
+        columns[letter] = [f"{value:g}" for value in rows[SWEPT[letter]]]
+    for heading, name in (("optimality", "normalized_optimality"), ("cost", "normalized_cost")):
+        quantiles = zip(rows[f"{name}_low"], rows[name], rows[f"{name}_high"], strict=True)
+        columns[heading] = [number(median, ".3f") if swept else _with_quartiles(low, median, high) for low, median, high in quantiles]
+    if rows.system.isin(EXPECTED).any():
+        columns["expect"] = rows.system.map(EXPECTED).where(rows.normalized_cost.notna()).fillna("").tolist()
+    columns["J(S) − J*"] = [number(value, ".1e") for value in rows.excess_training_cost]
+    if rows.excess_training_cost.isna().any():
+        columns["J(S)"] = [number(value, ".4g") for value in rows.cost]
+    if rows.diverged.any():
+        columns["diverged"] = [f"{diverged}/{seeds}" for diverged in rows.diverged]
     title = f"{result.attrs['name']}: measures normalised by K_no-ext, median (quartiles) over {seeds} seed{'s' if seeds > 1 else ''}"
-    return Sheet(title, [heading for heading, _ in columns], [[cell(row) for _, cell in columns] for row in rows], note(rows))
+    return from_columns(title, columns, _note(rows))
 
 
-def note(rows: list[Row]) -> str:
-    """What a reader of the table must know."""
+def _note(rows: pd.DataFrame) -> str:
     parts = ["1 = no extrapolation, 0 = perfect."]
-    if any(row.system in EXPECTED for row in rows):
+    if rows.system.isin(EXPECTED).any():
         parts.append(
             "Expect: = 1 by prop:no_exploration_no_extrapolation; < 1 is proven for other learning rates, by prop:shift for one seen "
             "state and by thm:typical_system for the first step in the mean."
         )
-    if any(math.isnan(row.normalized_cost.median) for row in rows):
+    if rows.normalized_cost.isna().any():
         parts.append("–: not defined, as nothing is unseen, R is not 0 or B is not invertible.")
     return " ".join(parts)
 
 
-def _columns(rows: list[Row]):
-    """(heading, cell of a row). What is the same in all rows has no column; a sweep over more than the seen states shows medians alone."""
-    swept = [
-        (heading, lambda row, name=name: f"{getattr(row, name):g}")
-        for heading, name in (("D", "dim"), ("H", "horizon"), ("η", "learning_rate"))
-        if len({getattr(row, name) for row in rows}) > 1
-    ]
-    seen = [("seen", lambda row: str(row.seen))] if len({row.seen for row in rows}) > 1 or not swept else []
-    value = (lambda values: number(values.median, ".3f")) if swept else _with_quartiles
-    diverged = [("diverged", lambda row: f"{row.diverged}/{row.runs}")] if any(row.diverged for row in rows) else []
-    without_least = any(math.isnan(row.excess_training_cost.median) for row in rows)
-    expected = [("expect", _expected)] if any(row.system in EXPECTED for row in rows) else []
-    return [
-        ("system", lambda row: row.system),
-        *swept,
-        *seen,
-        ("optimality", lambda row: value(row.normalized_optimality)),
-        ("cost", lambda row: value(row.normalized_cost)),
-        *expected,
-        ("J(S) − J*", lambda row: number(row.excess_training_cost.median, ".1e")),
-        *([("J(S)", lambda row: number(row.cost.median, ".4g"))] if without_least else []),
-        *diverged,
-    ]
-
-
-def _expected(row: Row) -> str:
-    return "" if math.isnan(row.normalized_cost.median) else EXPECTED.get(row.system, "")
-
-
-def _with_quartiles(values: Quartiles) -> str:
-    low, median, high = values
+def _with_quartiles(low: float, median: float, high: float) -> str:
     whole = number(median, ".3f")
     return whole if low == high or math.isnan(median) else f"{whole} ({number(low, '.2f')}–{number(high, '.2f')})"
+
+
+def figures(result: xr.Dataset, beside: xr.Dataset | None = None) -> dict[str, tuple[Figure, pd.DataFrame]]:
+    """Each figure by its name, with the data behind it; where no measure is defined (R ≠ 0, B not invertible), the cost of training."""
+    if all(result[measure].isnull().all() for measure in MEASURES):
+        return {"training": (training_curves(result), training_data(result))}
+    if result.sizes["horizon"] > 2:
+        drawn = {"horizons": (horizon_curves(result), summary(result))}
+    else:
+        drawn = {"measures": (measure_bars(result, beside), _with(result, beside))}
+    if result.sizes["horizon"] == result.sizes["learning_rate"] == result.sizes["dim"] == 1:
+        drawn["curves"] = measure_curves(result), curve_data(result)
+    return drawn
+
+
+@styled
+def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure:
+    """Both normalised measures against the number of seen states: medians over seeds, whiskers at the quartiles.
+
+    The form of [R24, fig:lqr_experiments_main]. A median of +∞ (half of the runs diverged) or that is not defined has no bar, but a
+    label that says so.
+    """
+    rows, letters = _with(result, beside), ("D", "H", "η")
+    counts, bars, several = sorted(set(rows.seen)), _groups(rows, letters), _varied(rows, letters)
+    colours, width = _colours(rows.system), 0.8 / len(bars)
+    figure, axes = subplots(9.5, 3.9, 1, 2, sharey=True)
+    quantiles = rows[[f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]].to_numpy()
+    top = 1.08 * quantiles[np.isfinite(quantiles)].max(initial=1.0)
+    for i, bar in enumerate(bars):
+        first = bar.iloc[0]
+        of_system = [j for j, other in enumerate(bars) if other.iloc[0].system == first.system]
+        places = np.array([counts.index(seen) for seen in bar.seen]) + (i - (len(bars) - 1) / 2) * width
+        look = {"label": _label(first, several), "color": colours[first.system], "hatch": HATCHES.get(first.system, "\\\\")}
+        look |= {"width": width * 0.92, "alpha": (1 + of_system.index(i)) / len(of_system)}
+        for ax, measure in zip(axes, MEASURES, strict=True):
+            _draw_bars(ax, places, bar, measure, top, **look)
+    for ax, measure in zip(axes, MEASURES, strict=True):
+        ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
+        ax.set_ylim(0.0, top)
+        ax.set_xlim(-0.5, len(counts) - 0.5)
+        ax.set_xticks(range(len(counts)), [str(count) for count in counts])
+        ax.set_xlabel("initial states seen in training")
+        ax.set_title(TITLES[measure])
+    axes[0].set_ylabel(SCALE)
+    figure.suptitle(_settings(result, said_elsewhere=several))
+    legend_below(axes[0], len(bars) if len(bars) <= 4 else -(-len(bars) // 2))
+    return figure
+
+
+def _draw_bars(ax: Axes, places: np.ndarray, rows: pd.DataFrame, measure: str, top: float, **look: Any) -> None:
+    """Bars at the medians with whiskers at the quartiles, up to the top for +∞; where there is no median, the reason."""
+    low, median, high = rows[[f"{measure}_low", measure, f"{measure}_high"]].replace(np.inf, top).to_numpy().T
+    drawn = np.isfinite(rows[measure].to_numpy())
+    whiskers = np.where(drawn, [median - low, high - median], np.nan)
+    look |= {"edgecolor": "white", "linewidth": 0, "error_kw": {"capsize": 3, "elinewidth": 1}}
+    ax.bar(places, np.where(drawn, median, 0.0), yerr=whiskers, **look)
+    for place, diverged, runs in zip(places[~drawn], rows.diverged[~drawn], rows.runs[~drawn], strict=True):
+        reason = f"{diverged}/{runs} diverged" if diverged else "not defined"
+        ax.text(place, 0.02, reason, rotation=90, ha="center", va="bottom", fontsize=8, color=look["color"])
+
+
+@styled
+def measure_curves(result: xr.Dataset) -> Figure:
+    """Both normalised measures along training, one column for each number of seen states: median and quartiles over seeds."""
+    counts, systems = result.seen.values, result.system.values
+    figure, axes = subplots(max(2.7 * len(counts) + 0.8, 6.4), 5.4, 2, len(counts), sharex=True, sharey="row", squeeze=False)
+    data, colours = curve_data(result), _colours(systems)
+    for row, measure in zip(axes, MEASURES, strict=True):
+        for ax, count in zip(row, counts, strict=True):
+            for system, style in zip(systems, cycle(DASHES), strict=False):
+                line = data[(data.system == system) & (data.seen == count) & (data.measure == measure)]
+                ax.plot(line.iteration, line["median"], color=colours[system], linestyle=style, label=system)
+                ax.fill_between(line.iteration, line.low, line.high, color=colours[system], alpha=0.2, linewidth=0)
+            ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
+            ax.set_xlim(max(data.iteration.min(), 1), data.iteration.max() + 1)
+            ax.set_xscale("log")
+        row[0].set_ylabel(f"{measure.removeprefix('normalized_')} measure")
+        finite = data[(data.measure == measure) & np.isfinite(data["median"])]
+        row[0].set_ylim(0.0, 1.1 * max([1.0, *finite["median"]]))
+    for above, below, count in zip(*axes, counts, strict=True):
+        above.set_title(f"{count} seen")
+        below.set_xlabel("iteration")
+    figure.suptitle(f"{_settings(result)}\n{SCALE}")
+    legend_below(axes[0][0], len(systems))
+    return figure
+
+
+def curve_data(result: xr.Dataset) -> pd.DataFrame:
+    """Median and quartiles over seeds of both measures, at iterations spread evenly on the logarithm."""
+    last = result.sizes["iteration"] - 1
+    kept = np.unique(np.geomspace(1, max(last, 1), POINTS).round().astype(int)) if last else np.array([0])
+    frames = []
+    for measure in MEASURES:
+        recorded = result[measure].isel(dim=0, horizon=0, learning_rate=0, iteration=kept)
+        # From its divergence on, a run has no records, and counts as +∞.
+        diverged = (result.status == DIVERGED).isel(dim=0, horizon=0, learning_rate=0)
+        low, median, high = quartiles(recorded.where(~(diverged & recorded.isnull()), np.inf))
+        frame = median.drop_vars("quantile").rename("median").to_dataframe().reset_index()[["system", "seen", "iteration", "median"]]
+        frame["low"], frame["high"], frame["measure"] = low.values.ravel(), high.values.ravel(), measure
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+@styled
+def training_curves(result: xr.Dataset) -> Figure:
+    """J(K; S) along training, a line for every system and setting: medians over seeds."""
+    figure, ax = subplots(6.4, 4.0)
+    swept = [name for name in ("system", *SWEPT.values()) if result.sizes[name] > 1]
+    data = training_data(result)
+    for (_, line), style in zip(data.groupby(swept or ["system"]), cycle(DASHES), strict=False):
+        first = line.iloc[0]
+        words = [first.system, *(f"{name.replace('_', ' ')} {first[name]:g}" for name in swept if name != "system")]
+        ax.plot(line.iteration, line.cost, linestyle=style, label=", ".join(words))
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("J(K; S), median over seeds")
+    if data.cost.max() > 10 * data.cost.min() > 0:
+        ax.set_yscale("log")
+    ax.legend()
+    figure.suptitle(_settings(result, "medians"))
+    return figure
+
+
+def training_data(result: xr.Dataset) -> pd.DataFrame:
+    return result.cost.median("seed").rename("cost").to_dataframe().reset_index()
+
+
+@styled
+def horizon_curves(result: xr.Dataset) -> Figure:
+    """Share of diverged runs and both measures against the horizon, for each system and learning rate.
+
+    What the caption of [R24, fig:lqr_experiments_h8] says of training well past H = 8.
+    """
+    rows, letters = summary(result), ("η", "D", "seen")
+    figure, axes = subplots(11.5, 3.9, 1, 3)
+    colours, several = _colours(rows.system), _varied(rows, letters)
+    markers: dict[tuple, str] = {}
+    for line in _groups(rows, letters):
+        first = line.iloc[0]
+        marker = markers.setdefault((first.learning_rate, first.dim, first.seen), "os^DvPX*"[len(markers) % 8])
+        look = {"color": colours[first.system], "marker": marker, "markersize": 4, "label": _label(first, several)}
+        for ax, values in zip(axes, (line.diverged / line.runs, *(line[measure] for measure in MEASURES)), strict=True):
+            ax.plot(line.horizon, values, **look)
+    for ax, title in zip(axes, ("share of runs that diverged", *(TITLES[measure] for measure in MEASURES)), strict=True):
+        ax.set_title(title, fontsize=9)
+        ax.set_xlabel("horizon H")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_ylim(bottom=-0.03)
+    axes[1].set_ylabel(f"median; {SCALE}", fontsize=9)
+    figure.suptitle(f"{_settings(result, 'medians')}; a line ends where half of the runs diverge")
+    legend_below(axes[0], 3)
+    return figure
+
+
+def _settings(result: xr.Dataset, shown: str = "median and quartiles", said_elsewhere: Collection[str] = ()) -> str:
+    """The settings that all of a figure shares."""
+    fixed = [
+        f"{letter} = {result[name].values[0]:g}"
+        for letter, name in SWEPT.items()
+        if result.sizes[name] == 1 and letter not in said_elsewhere
+    ]
+    settings = ", ".join([*fixed, f"{result.attrs['iterations']:,} iterations"])
+    seeds = result.sizes["seed"]
+    return f"{quick_mark(result)}{settings}; " + ("one seed" if seeds == 1 else f"{shown} of {seeds} seeds")
+
+
+def _with(result: xr.Dataset, beside: xr.Dataset | None) -> pd.DataFrame:
+    return summary(result) if beside is None else pd.concat([summary(beside), summary(result)], ignore_index=True)
+
+
+def _groups(rows: pd.DataFrame, letters: tuple[str, ...]) -> list[pd.DataFrame]:
+    """Rows of the same system and settings, system by system."""
+    groups = [group for _, group in rows.groupby(["system", *(SWEPT[letter] for letter in letters)], sort=False)]
+    systems = rows.system.unique().tolist()
+    return sorted(groups, key=lambda group: systems.index(group.iloc[0].system))
+
+
+def _varied(rows: pd.DataFrame, letters: tuple[str, ...]) -> list[str]:
+    return [letter for letter in letters if len(set(rows[SWEPT[letter]])) > 1]
+
+
+def _label(row: pd.Series, letters: list[str]) -> str:
+    return ", ".join([row.system, *(f"{letter} = {row[SWEPT[letter]]:g}" for letter in letters)])
+
+
+def _colours(systems: Iterable[str]) -> dict[str, str]:
+    others = cycle(COLOURS[len(SYSTEM_COLOURS) :])
+    return {system: SYSTEM_COLOURS.get(system) or next(others) for system in dict.fromkeys(systems)}

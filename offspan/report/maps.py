@@ -1,5 +1,7 @@
 """Pictures of extrapolation maps."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,12 +10,14 @@ from matplotlib.figure import Figure
 
 from offspan.errors import OffspanError
 from offspan.maps import ExtrapolationMap
+from offspan.report.results import BLUE, VERMILLION, styled, subplots
 
 SEEN, UNSEEN = {"marker": "o", "facecolor": "white"}, {"marker": "^", "facecolor": "0.75"}
 
 
+@styled
 def map_figure(found: ExtrapolationMap, seen: np.ndarray, *, unseen: np.ndarray | None = None, names: list[str], title: str = "") -> Figure:
-    """Cost or success over one or two coordinates, called `names`, with the seen states (s, n), and others of interest, marked.
+    """Cost or success over one or two coordinates, labelled by `names`, with the seen states (s, n), and unseen ones, marked.
 
     States are marked by these coordinates alone, whatever their others are.
     """
@@ -21,8 +25,7 @@ def map_figure(found: ExtrapolationMap, seen: np.ndarray, *, unseen: np.ndarray 
         raise OffspanError(
             f"map_figure: `names` is {names!r}, but the map has the coordinates {found.coordinates}; name these, in their order."
         )
-    figure = Figure(figsize=(6.4, 4.4 if len(found.axes) == 2 else 3.6), layout="constrained")
-    ax = figure.subplots()
+    figure, ax = subplots(6.4, 4.4 if len(found.axes) == 2 else 3.6)
     (_draw_region if len(found.axes) == 2 else _draw_line)(ax, found, names)
     marked = {"seen": (seen, SEEN), **({} if unseen is None else {"unseen": (unseen, UNSEEN)})}
     for label, (states, look) in marked.items():
@@ -31,42 +34,32 @@ def map_figure(found: ExtrapolationMap, seen: np.ndarray, *, unseen: np.ndarray 
             places = np.column_stack([places[:, 0], np.full(len(places), 0.03)])
         across = {"transform": ax.get_xaxis_transform()} if len(found.axes) == 1 else {}
         ax.scatter(*places.T, s=46, edgecolor="black", linewidth=1.0, label=label, zorder=3, clip_on=False, **look, **across)
-    ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    figure.suptitle(title, fontsize=9)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    figure.suptitle(title)
     return figure
 
 
 def _draw_region(ax: Axes, found: ExtrapolationMap, names: list[str]) -> None:
-    x, y = found.axes
-    if found.of_success:
-        image = ax.pcolormesh(x, y, found.values.T, cmap="cividis", vmin=0, vmax=1, shading="nearest", rasterized=True)
-        label = "success (1) or failure (0)"
-    else:
-        finite = found.values[np.isfinite(found.values)]
-        limits = LogNorm(finite.min(), finite.max()) if len(finite) and 0 < finite.min() < finite.max() else None
-        image = ax.pcolormesh(
-            x,
-            y,
-            np.where(np.isfinite(found.values), found.values, np.nan).T,
-            cmap="cividis",
-            norm=limits,
-            shading="nearest",
-            rasterized=True,
-        )
-        ax.set_facecolor("#D55E00")
-        label = "cost J of the initial state" + ("" if np.isfinite(found.values).all() else " (red: overflows)")
+    values, label = found.values, "success (1) or failure (0)"
+    limits: dict[str, Any] = {"vmin": 0, "vmax": 1}
+    if not found.of_success:
+        finite = values[np.isfinite(values)]
+        limits = {"norm": LogNorm(finite.min(), finite.max()) if len(finite) and 0 < finite.min() < finite.max() else None}
+        label = "cost J of the initial state" + ("" if len(finite) == values.size else " (red: overflows)")
+        values = np.where(np.isfinite(values), values, np.nan)
+        ax.set_facecolor(VERMILLION)
+    image = ax.pcolormesh(*found.axes, values.T, cmap="cividis", shading="nearest", rasterized=True, **limits)
     ax.figure.colorbar(image, ax=ax, label=label)
-    ax.set_xlabel(names[0])
-    ax.set_ylabel(names[1])
+    ax.spines[:].set_visible(True)
+    ax.set(xlabel=names[0], ylabel=names[1])
 
 
 def _draw_line(ax: Axes, found: ExtrapolationMap, names: list[str]) -> None:
-    ax.plot(found.axes[0], np.where(np.isfinite(found.values), found.values, np.nan), color="#0072B2")
+    ax.plot(found.axes[0], np.where(np.isfinite(found.values), found.values, np.nan), color=BLUE)
     if not found.of_success and np.all(found.values > 0):
         ax.set_yscale("log")
     ax.set_xlabel(names[0])
     ax.set_ylabel("success" if found.of_success else "cost J of the initial state")
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 def map_data(found: ExtrapolationMap, names: list[str]) -> pd.DataFrame:

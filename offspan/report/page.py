@@ -1,152 +1,134 @@
-"""One page of many runs: self-contained HTML, without scripts, that reads the same with no network, on paper and on a phone."""
+"""One page of many runs: self-contained HTML without scripts, which needs no network and also prints. `page.html.jinja` is the page, and
+this module gathers what it shows."""
 
-import importlib.resources
 import io
+import json
 import re
-from html import escape
-from string import Template
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import jinja2
 import matplotlib
+import xarray as xr
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from offspan.experiments.gathering import Gathered
-from offspan.report.claims import STATEMENTS, statement_text
-from offspan.report.kinds import report
-from offspan.report.paper import EXPERIMENTS, Finding, findings, findings_sheet
-from offspan.report.tables import Sheet, html_table
+import offspan
+from offspan.errors import OffspanError, nearest
+from offspan.experiments.registry import load_preset, preset_of
+from offspan.experiments.spec import Spec, to_toml
+from offspan.experiments.store import RunFolder, find_runs
+from offspan.files import atomic_write_text, excerpt
+from offspan.report.paper import EXPERIMENTS, Finding, findings
+from offspan.report.results import report
+from offspan.report.tables import Table
+from offspan.report.theory import STATEMENTS, intuition_figure, statement_text
+from offspan.theory.illustrations import intuition
 
 INK = "svg { color: #1f2328; fill: currentColor } @media (prefers-color-scheme: dark) { svg { color: #e6e9ed } }"
-JUDGED = """How verdicts are made: a bound agrees where it is kept; a direction where every median goes that way; "below 1" where every
-median is, "well below 1" where the median is below 0.5; a number where it lies between our quartiles or ours is lower; "fails" where at
-most a tenth of the runs diverge at H = 8 and at least a quarter at the longest horizon; "decays" where the further half of the states
-costs more."""
-PLAIN = " '/:;,.=()<>-+!*~_{}@"  # what an SVG has in plenty and a data address may have
+PLAIN = " '/:;,.=()<>-+!*~_{}@"  # characters that are frequent in an SVG and allowed in a data address
+CLAIM = ("label", "text", "measured", "relation", "predicted", "route", "verdict")  # the fields of a stored claim that are shown
+TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+class Gathered(NamedTuple):
+    """A finished run."""
+
+    name: str  # of its folder
+    title: str
+    content: str  # what was asked, in a few words
+    asked: str  # its spec, as TOML
+    preset: str | None  # whose settings these are
+    command: str  # that runs it again
+    result: xr.Dataset
+    beside: xr.Dataset | None
+    provenance: dict[str, Any]
+
+
+class Picture(NamedTuple):
+    """A figure as a data address, and its description."""
+
+    address: Markup
+    words: str
 
 
 class Section(NamedTuple):
-    """What is told of one run, drawn."""
+    """What the page shows of one run."""
 
-    name: str
+    run: Gathered
     heading: str
     findings: list[Finding]
-    body: str
+    pictures: list[Picture]
+    tables: list[Table]
+    origin: Table
 
 
-def section(run: Gathered) -> Section:
-    made, found = report(run.result, run.beside), findings(run.preset, run.result, run.beside)
-    source = f" In the paper: <code>{EXPERIMENTS[run.preset]}</code>." if run.preset in EXPERIMENTS else ""
-    parts = [f"<p>Asked: {escape(run.content)}.{source} Run again by <code>{escape(run.command)}</code>.</p>"]
-    if found:
-        parts.append(html_table(findings_sheet(run.name, found), "words"))
-    parts += [_figure(figure, f"{run.name}: {made.words[name]}") for name, (figure, _) in made.figures().items()]
-    parts += [html_table(sheet) for sheet in made.sheets.values()]
-    if diverged := str(run.result.attrs.get("diagnoses", "")):
-        parts.append(f"<h3>Divergences</h3><pre>{escape(diverged)}</pre>")
-    parts.append(f"<details><summary>What was asked</summary><pre>{escape(run.asked)}</pre></details>")
-    rows = [[key, _words(value)] for key, value in run.provenance.items()]
-    origin = Sheet(f"{run.name}: where it comes from", ["what", "value"], rows, "")
-    parts.append(f"<details><summary>Where it comes from</summary>{html_table(origin, 'words')}</details>")
-    own = run.title if run.title and run.name == run.preset else f"{run.title} ({run.name})" if run.title else run.name
-    return Section(run.name, own, found, "".join(parts))
+def write_page(root: Path, runs: list[str], *, paper: bool, target: Path, on_run: Callable[[str], object] = str) -> list[str]:
+    """Writes one page of the runs that are named, of the paper's, or of all under `root` that have a result, to `target`.
+
+    `on_run` is called with each name before it is drawn. Returns a sentence for each run that was left out, as it cannot be read; one that
+    is named is an error.
+    """
+    if not target.parent.is_dir():
+        raise OffspanError(f"there is no folder {str(target.parent)!r} to write {target.name} to.")
+    every = finished(root)
+    of_the_paper = variants(every, list(EXPERIMENTS))
+    names = runs or (of_the_paper if paper else [*of_the_paper, *(name for name in every if name not in of_the_paper)])
+    claims = None if runs else stored_claims(root)
+    if not names and claims is None:
+        raise OffspanError(f"there is no finished run in {root} to report on; `offspan reproduce lqr` makes one.")
+    sections, left_out = [], []
+    for name in names:
+        on_run(name)
+        try:
+            sections.append(section(gather(root, name)))
+        except OffspanError as error:
+            if runs:
+                raise
+            left_out.append(str(error))
+    missing = [name for name in EXPERIMENTS if name not in names] if paper else []
+    whole = "The paper, reproduced" + (" in part" if missing else "")
+    heading = whole if paper else f"Report of {', '.join(runs)}" if runs else f"All runs in {root}/"
+    atomic_write_text(target, page(heading, sections, missing=missing, left_out=left_out, claims=claims))
+    return left_out
 
 
-def page(
-    heading: str,
-    version: str,
-    sections: list[Section],
-    *,
-    missing: list[str],
-    unreadable: list[str],
-    claims: dict[str, Any] | None,
-    intuition: Figure | None,
-) -> str:
-    """`missing` are presets that were not run, `unreadable` says why runs are not here, `claims` is the content of claims.json."""
-    parts = [("beside-the-paper", "Ours and the paper's", _overview(sections, missing, unreadable, claims))]
-    parts += [(f"run-{one.name}", one.heading, one.body) for one in sections]
-    if claims is not None:
-        parts.append(("statements", "The statements, checked", _statements(claims, intuition)))
-    contents = "".join(f'<li><a href="#{escape(anchor)}">{escape(title)}</a></li>' for anchor, title, _ in parts)
-    body = "".join(f'<section id="{escape(anchor)}"><h2>{escape(title)}</h2>{content}</section>' for anchor, title, content in parts)
-    files = importlib.resources.files("offspan.report")
-    style, frame = ((files / name).read_text(encoding="utf-8") for name in ("page.css", "page.html"))
-    return Template(frame).substitute(heading=escape(heading), version=escape(version), style=style, contents=contents, body=body)
-
-
-def _overview(sections: list[Section], missing: list[str], unreadable: list[str], claims: dict[str, Any] | None) -> str:
-    """Every comparison with the paper in one table, each with a link to where it comes from."""
-    compared = [(section, finding) for section in sections for finding in section.findings]
-    parts = []
-    if compared:
-        agree = sum(finding.agrees for _, finding in compared)
-        more = "; runs with more seeds are compared on their own" if len({one.what for _, one in compared}) < len(compared) else ""
-        parts.append(f"<p><strong>{agree} of {len(compared)} comparisons with the paper's experiments agree</strong>{more}.</p>")
-    else:
-        parts.append("<p>No run here has the settings of the paper's experiments in full, so that there is nothing to compare.</p>")
-    if claims is not None:
-        holding, counted = _count(claims["claims"])
-        parts.append(f'<p><strong>{holding} of {counted} checked claims hold</strong>: <a href="#statements">the statements</a>.</p>')
-    if compared:
-        rows = "".join(
-            f'<tr><th scope="row"><a href="#run-{escape(section.name)}">{escape(section.name)}</a></th><td>{escape(finding.what)}</td>'
-            f"<td>{escape(finding.paper)}</td><td>{escape(finding.ours)}</td>"
-            f'<td class="{finding.verdict}">{finding.verdict}</td></tr>'
-            for section, finding in compared
-        )
-        head = "".join(f'<th scope="col">{heading}</th>' for heading in ("run", "what", "the paper", "here", "verdict"))
-        table = f"<table class='words'><caption>Beside the paper</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        parts.append(f'<div class="wide" role="region" aria-label="Beside the paper" tabindex="0">{table}</div>')
-        parts.append(f'<p class="note">{JUDGED}</p>')
-    parts += [f"<p>Left out: {escape(sentence)}</p>" for sentence in unreadable]
-    if missing:
-        listed = ", ".join(f"<code>offspan reproduce {escape(name)}</code>" for name in missing)
-        parts.append(f"<p>Not run yet: {listed}.</p>")
-    return "".join(parts)
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
-    if isinstance(value, list):
-        shown = ", ".join(map(str, value[:8]))
-        return shown if len(value) <= 8 else f"{shown}, … ({len(value)} in all)"
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
-def _statements(claims: dict[str, Any], intuition: Figure | None) -> str:
-    settings = ", ".join(f"{key} = {value}" for key, value in claims["settings"].items())
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for claim in claims["claims"]:
-        groups.setdefault(claim["label"], []).append(claim)
-    counts = {label: _count(group) for label, group in groups.items()}
-    rows = [
-        [label, statement_text(label) if label in STATEMENTS else "", "does not apply" if not counted else f"{holding} of {counted} hold"]
-        for label, (holding, counted) in counts.items()
-    ]
-    fields = ("label", "text", "measured", "relation", "predicted", "route", "verdict")
-    every = [[_words(claim[field]) for field in fields] for claim in claims["claims"]]
-    note = f"At {settings} unless a claim says otherwise."
-    summary = Sheet("Statements of the paper and beyond", ["label", "statement", "claims"], rows, note)
-    whole = Sheet("All claims", ["label", "claim", "measured", "", "predicted", "by", "verdict"], every, "")
-    picture = "" if intuition is None else _figure(intuition, "Where one step sends the unit circle, the seen and the unseen direction.")
-    return (
-        f"<p>Each prediction is compared with a measurement by another route; <code>offspan verify</code> does it again.</p>{picture}"
-        + html_table(summary, "words")
-        + f"<details><summary>All {len(every)} claims</summary>{html_table(whole, 'words')}</details>"
+def page(heading: str, sections: list[Section], *, missing: list[str], left_out: list[str], claims: dict[str, Any] | None) -> str:
+    """`missing` are presets that were not run, `left_out` says why runs are not shown, `claims` is the content of claims.json."""
+    return TEMPLATES.get_template("page.html.jinja").render(
+        heading=heading,
+        version=offspan.__version__,
+        experiments=EXPERIMENTS,
+        sections=sections,
+        compared=[(section.run.name, finding) for section in sections for finding in section.findings],
+        statements=None if claims is None else _statements(claims),
+        missing=missing,
+        left_out=left_out,
     )
 
 
-def _count(claims: list[dict[str, Any]]) -> tuple[int, int]:
-    """How many hold, of those that apply."""
-    counted = [claim for claim in claims if claim["verdict"] != "does not apply"]
-    return sum(claim["verdict"] == "holds" for claim in counted), len(counted)
+def section(run: Gathered) -> Section:
+    made = report(run.result, run.beside)
+    return Section(
+        run,
+        run.title if run.title and run.name == run.preset else f"{run.title} ({run.name})" if run.title else run.name,
+        findings(run.preset, run.result, run.beside),
+        [picture(figure, f"{run.name}: {made.captions[name]}") for name, (figure, _) in made.figures().items()],
+        list(made.tables.values()),
+        Table(f"{run.name}: where it comes from", ["what", "value"], [[key, _words(one)] for key, one in run.provenance.items()]),
+    )
 
 
-def _figure(figure: Figure, words: str) -> str:
-    picture = f'<img src="data:image/svg+xml,{quote(vector(figure), safe=PLAIN)}" alt="{escape(words)}">'
-    box = f'<div class="wide" role="group" aria-label="{escape(words)}" tabindex="0">{picture}</div>'
-    return f"<figure>{box}<figcaption>{escape(words)}</figcaption></figure>"
+def picture(figure: Figure, words: str) -> Picture:
+    return Picture(Markup("data:image/svg+xml," + quote(vector(figure), safe=PLAIN)), words)
 
 
 def vector(figure: Figure) -> str:
@@ -158,3 +140,107 @@ def vector(figure: Figure) -> str:
     drawn = drawn[drawn.index("<svg") :].replace("#000000", "currentColor").replace('"', "'")
     drawn = re.sub(r" d='[^']*'", lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), drawn)  # a hundredth of a point is enough
     return re.sub(r"\s+", " ", drawn).replace("<defs>", f"<style>{INK}</style><defs>", 1)
+
+
+def _statements(claims: dict[str, Any]) -> dict[str, Any]:
+    """The picture and the tables of the statements, and how many claims hold, of those that apply."""
+    every = claims["claims"]
+    rows = []
+    for label in dict.fromkeys(claim["label"] for claim in every):
+        holding, counted = _count([claim for claim in every if claim["label"] == label])
+        text = statement_text(label) if label in STATEMENTS else ""
+        rows.append([label, text, f"{holding} of {counted} hold" if counted else "does not apply"])
+    settings = ", ".join(f"{key} = {value}" for key, value in claims["settings"].items())
+    note = f"At {settings} unless a claim says otherwise."
+    all_rows = [[_words(claim[field]) for field in CLAIM] for claim in every]
+    return {
+        "count": _count(every),
+        "picture": picture(intuition_figure(intuition())[0], "Where one step sends the unit circle, the seen and the unseen direction."),
+        "summary": Table("Statements of the paper and beyond", ["label", "statement", "claims"], rows, note),
+        "all": Table("All claims", ["label", "claim", "measured", "", "predicted", "by", "verdict"], all_rows),
+    }
+
+
+def _count(claims: list[dict[str, Any]]) -> tuple[int, int]:
+    counted = [claim for claim in claims if claim["verdict"] != "does not apply"]
+    return sum(claim["verdict"] == "holds" for claim in counted), len(counted)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        shown = ", ".join(map(str, value[:8]))
+        return shown if len(value) <= 8 else f"{shown}, … ({len(value)} in all)"
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def gather(root: Path, name: str) -> Gathered:
+    """The run of that name under `root`."""
+    known = [run.path.name for run in find_runs(root)]
+    if name not in known:
+        raise OffspanError(f"there is no run {name!r} in {root}{nearest(name, known)}.")
+    folder = RunFolder(root / name)
+    spec = folder.spec()
+    other = getattr(spec, "compare_with", None)
+    beside = RunFolder(root / other) if other else None
+    return Gathered(
+        name,
+        spec.title,
+        f"{spec.content()}; {len(spec.seeds)} seed{'s' if len(spec.seeds) > 1 else ''}, {spec.iterations:,} iterations, {spec.precision}",
+        to_toml(spec),
+        preset_of(spec),
+        _command(spec, folder.spec_file),
+        folder.load_result(),
+        beside.load_result() if beside is not None and beside.is_complete() else None,
+        folder.provenance(),
+    )
+
+
+def finished(root: Path) -> list[str]:
+    """The names of all runs under `root` that have a result."""
+    return [run.path.name for run in find_runs(root) if run.is_complete()]
+
+
+def variants(names: list[str], presets: list[str]) -> list[str]:
+    """Of the names, those of each preset and of its variants: with another number of seeds, or quick."""
+    return [name for preset in presets for name in names if re.fullmatch(rf"{preset}(-\d+-seeds)?(-quick)?", name)]
+
+
+def stored_claims(root: Path) -> dict[str, Any] | None:
+    """What `offspan verify` has written there, if it has."""
+    path = root / "verify" / "claims.json"
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise OffspanError(f"{path} cannot be read ({excerpt(error)}); write it again with `offspan verify`.") from error
+    if not (isinstance(content, dict) and isinstance(content.get("settings"), dict) and _are_claims(content.get("claims"))):
+        raise OffspanError(f"{path} does not hold settings and claims; write it again with `offspan verify`.")
+    return content
+
+
+def _are_claims(claims: Any) -> bool:
+    return isinstance(claims, list) and all(
+        isinstance(claim, dict)
+        and isinstance(claim.get("label"), str)
+        and all(field in claim and isinstance(claim[field], str | int | float | None) for field in CLAIM)
+        for claim in claims
+    )
+
+
+def _command(spec: Spec, path: Path) -> str:
+    """The command that runs it again."""
+    if (name := preset_of(spec)) is not None:
+        preset, count = load_preset(name), len(spec.seeds)
+        variants = {
+            f"offspan reproduce {name}": preset,
+            f"offspan reproduce {name} --quick": preset.as_quick(),
+            f"offspan reproduce {name} --seeds {count}": preset.with_seeds(count),
+            f"offspan reproduce {name} --seeds {count} --quick": preset.with_seeds(count).as_quick(),
+        }
+        for command, variant in variants.items():
+            if variant.digest() == spec.digest():
+                return command
+    return f"offspan run {path}"

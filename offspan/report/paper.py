@@ -1,39 +1,26 @@
-"""Our numbers beside the paper's: what [R24] says of each of its experiments, and whether that came out."""
+"""Our numbers beside the paper's: what [R24] says of each of its experiments, and whether our results agree."""
 
-import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
-from offspan.experiments.specs.reading import load_preset
-from offspan.report.lqr import MEASURES, Row, summary
+from offspan.experiments.registry import load_preset
+from offspan.report.lqr import MEASURES, summary
 from offspan.report.network import measure_text, paper_number
 from offspan.report.results import DIVERGED, quartiles
 from offspan.report.starts import PAPER as DISTANCES
-from offspan.report.tables import Sheet, number
+from offspan.report.tables import number
 
-# The experiments of the paper by preset, in its order, and the figure or section that each is.
-EXPERIMENTS = {
-    "lqr": "fig:lqr_experiments_main",
-    "lqr-long-horizon": "fig:lqr_experiments_h8",
-    "lqr-large": "fig:lqr_experiments_d40",
-    "lqr-random-abq": "fig:lqr_experiments_rnd_B_Q",
-    "lqr-horizon-sweep": "fig:lqr_experiments_h8, caption",
-    "shift-regularized": "app:determined_R_neq_zero",
-    "pendulum": "fig:pend_and_quad_experiments_main",
-    "quadcopter-below": "fig:pend_and_quad_experiments_main",
-    "quadcopter-further": "fig:quad_experiments_add_unseen_initial_states",
-    "quadcopter-distance": "fig:quad_experiments_dist",
-}
 # "the median … was at most this much above the minimum"  [R24, app:experiments:details:lqr]
 TRAINED_WITHIN = {"lqr": 1e-8, "lqr-long-horizon": 2e-5, "lqr-large": 2e-3, "lqr-random-abq": 0.02}
 WORDS = {"identity": "identity system", "shift": "shift system", "gaussian": "gaussian (random A)", "gaussian-abq": "gaussian-abq"}
 
 
 class Finding(NamedTuple):
-    """Something that the paper says, what came out here, and whether that agrees."""
+    """A statement of the paper, the result here, and whether they agree."""
 
     what: str
     paper: str
@@ -46,7 +33,7 @@ class Finding(NamedTuple):
 
 
 def findings(preset: str | None, result: xr.Dataset, beside: xr.Dataset | None = None) -> list[Finding]:
-    """Of a result with the settings of a preset of the paper's; none where it has fewer iterations or seeds, as then it is another
+    """For a result with the settings of a preset of the paper's; none where it has fewer iterations or seeds, as then it is another
     experiment."""
     if preset not in EXPERIMENTS:
         return []
@@ -54,24 +41,19 @@ def findings(preset: str | None, result: xr.Dataset, beside: xr.Dataset | None =
     seeds = result.sizes.get("seed", len(full.seeds))
     if result.attrs["iterations"] < full.iterations or seeds < len(full.seeds):
         return []
-    return list(FINDINGS[preset](preset, result, beside))
-
-
-def findings_sheet(name: str, found: list[Finding]) -> Sheet:
-    rows = [[one.what, one.paper, one.ours, one.verdict] for one in found]
-    return Sheet(f"{name}: beside the paper", ["what", "the paper", "here", "verdict"], rows, "")
+    return list(EXPERIMENTS[preset].findings(preset, result, beside))
 
 
 def _sweep(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
     rows = summary(result)
-    for system in dict.fromkeys(row.system for row in rows):
+    for system in rows.system.unique():
         medians = _medians(rows, system)
         if system == "identity":
             agrees = all(abs(value - 1) < 1e-9 for value in medians)
             yield Finding(f"{WORDS[system]}: both measures", "1, no extrapolation", _span(medians), agrees)
         else:
             yield Finding(f"{WORDS[system]}: both measures", "below 1, extrapolation", _span(medians), all(one < 1 for one in medians))
-    within, largest = TRAINED_WITHIN[preset], max(row.excess_training_cost.median for row in rows)
+    within, largest = TRAINED_WITHIN[preset], max(rows.excess_training_cost)
     yield Finding("largest median of J(S) − J*(S)", f"at most {within:g}", number(largest, ".1e"), largest <= within)
 
 
@@ -90,7 +72,7 @@ def _more_random(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> 
 
 
 def _lower(what: str, said: str, result: xr.Dataset, system: str, beside: xr.Dataset | None, other: str) -> Iterator[Finding]:
-    """Whether all medians of a system are below those of another one in the paper's main experiment, where that is at hand."""
+    """Whether all medians of a system are below those of another one in the paper's main experiment, where its result is given."""
     if beside is None or not findings("lqr", beside) or beside.seen.values.tolist() != result.seen.values.tolist():
         return
     pairs = list(zip(_medians(summary(result), system), _medians(summary(beside), other), strict=True))
@@ -99,12 +81,12 @@ def _lower(what: str, said: str, result: xr.Dataset, system: str, beside: xr.Dat
 
 
 def _horizons(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
-    rows = [row for row in summary(result) if row.system == "gaussian" and math.isclose(row.learning_rate, 1e-3)]
-    at = {row.horizon: f"{row.diverged} of {row.runs} at H = {row.horizon}" for row in rows}
-    counts = {row.horizon: row.diverged / row.runs for row in rows}
-    last = max(counts)
-    said = f"{at[8]}, {at[last]} diverge"
-    yield Finding("gaussian (random A), η = 1e-3", "training fails well past H = 8", said, counts[8] <= 0.1 and counts[last] >= 0.25)
+    rows = summary(result)
+    rows = rows[(rows.system == "gaussian") & np.isclose(rows.learning_rate, 1e-3)]
+    at = {H: (diverged, runs) for H, diverged, runs in zip(rows.horizon.tolist(), rows.diverged, rows.runs, strict=True)}
+    said = ", ".join("{} of {} at H = {}".format(*at[H], H) for H in (8, max(at))) + " diverge"
+    few, many = (diverged / runs for diverged, runs in (at[8], at[max(at)]))
+    yield Finding("gaussian (random A), η = 1e-3", "training fails well past H = 8", said, few <= 0.1 and many >= 0.25)
 
 
 def _distances(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
@@ -143,24 +125,32 @@ def _further(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iter
     yield Finding("unseen states further from the seen ones", "extrapolation decays", said, near_cost < far_cost < np.inf)
 
 
-FINDINGS: dict[str, Callable[[str, xr.Dataset, xr.Dataset | None], Iterator[Finding]]] = {
-    "lqr": _sweep,
-    "lqr-long-horizon": _longer,
-    "lqr-large": _sweep,
-    "lqr-random-abq": _more_random,
-    "lqr-horizon-sweep": _horizons,
-    "shift-regularized": _distances,
-    "pendulum": _pendulum,
-    "quadcopter-below": _network,
-    "quadcopter-further": _further,
-    "quadcopter-distance": _network,
-}
-
-
-def _medians(rows: list[Row], system: str) -> list[float]:
-    return [getattr(row, measure).median for row in rows if row.system == system for measure in MEASURES]
+def _medians(rows: pd.DataFrame, system: str) -> list[float]:
+    return rows.loc[rows.system == system, list(MEASURES)].to_numpy().ravel().tolist()
 
 
 def _span(values: list[float]) -> str:
     low, high = number(min(values), ".3g"), number(max(values), ".3g")
     return f"medians {low}" if low == high else f"medians {low} to {high}"
+
+
+class Experiment(NamedTuple):
+    """The figure or section of the paper that an experiment is, and what the paper says of it."""
+
+    label: str
+    findings: Callable[[str, xr.Dataset, xr.Dataset | None], Iterator[Finding]]
+
+
+# By preset, in the order of the paper.
+EXPERIMENTS = {
+    "lqr": Experiment("fig:lqr_experiments_main", _sweep),
+    "lqr-long-horizon": Experiment("fig:lqr_experiments_h8", _longer),
+    "lqr-large": Experiment("fig:lqr_experiments_d40", _sweep),
+    "lqr-random-abq": Experiment("fig:lqr_experiments_rnd_B_Q", _more_random),
+    "lqr-horizon-sweep": Experiment("fig:lqr_experiments_h8, caption", _horizons),
+    "shift-regularized": Experiment("app:determined_R_neq_zero", _distances),
+    "pendulum": Experiment("fig:pend_and_quad_experiments_main", _pendulum),
+    "quadcopter-below": Experiment("fig:pend_and_quad_experiments_main", _network),
+    "quadcopter-further": Experiment("fig:quad_experiments_add_unseen_initial_states", _further),
+    "quadcopter-distance": Experiment("fig:quad_experiments_dist", _network),
+}

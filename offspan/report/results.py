@@ -1,9 +1,55 @@
-"""What is read of the results of every kind."""
+"""What the reports of all kinds share: the record, statistics over seeds, and how figures look."""
 
+import importlib
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib.style
 import numpy as np
+import pandas as pd
+import scipy
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-DIVERGED = 2  # in the stored variables `status`
+from offspan.errors import OffspanError, nearest
+from offspan.experiments.registry import KINDS
+from offspan.report.tables import Table
+from offspan.training import Status
+
+DIVERGED = int(Status.diverged)
+# Okabe and Ito's colours; hatches, markers and dashes carry the differences into black and white.
+COLOURS = BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION, YELLOW, BLACK = (
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7"),
+    *("#56B4E9", "#D55E00", "#F0E442", "#000000"),
+)
+# Decorates a function that draws: matplotlib reads the style when it makes axes, titles and legends.
+styled = matplotlib.style.context(Path(__file__).with_name("style.mplstyle"))
+
+
+class Report(NamedTuple):
+    """Tables by name, the main one first, and the main one's numbers; a caption for each figure. Drawing takes longer, so that figures,
+    each with the data behind it, and animations, as lists of images, are functions."""
+
+    tables: dict[str, Table]
+    data: pd.DataFrame
+    captions: dict[str, str]
+    figures: Callable[[], dict[str, tuple[Figure, pd.DataFrame]]]
+    animations: Callable[[], dict[str, list[Any]]] = dict
+
+
+def report(result: xr.Dataset, beside: xr.Dataset | None = None) -> Report:
+    """By the module of the result's kind; `beside` is a result to compare with."""
+    kind = str(result.attrs.get("kind", "lqr"))
+    if kind not in KINDS:
+        raise OffspanError(f"there is no kind of experiment {kind!r}{nearest(kind, list(KINDS))}, so its result cannot be shown.")
+    return importlib.import_module(f"offspan.report.{kind}").report(result, beside)
+
+
+def quick_mark(result: xr.Dataset) -> str:
+    return "QUICK LOOK: " if result.attrs["quick"] else ""
 
 
 def quartiles(values: xr.DataArray) -> xr.DataArray:
@@ -21,3 +67,63 @@ def quartiles(values: xr.DataArray) -> xr.DataArray:
     return xr.DataArray(
         np.where(np.isinf(upper), upper, between), dims=("quantile", *kept.dims), coords={"quantile": shares, **kept.coords}
     )
+
+
+class Estimate(NamedTuple):
+    """A number with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def cvar(values: np.ndarray, share: float = 0.2, axis: int = -1) -> np.ndarray:
+    """The mean of the worst `share` of the values (at least one of them): the conditional value at risk."""
+    ordered = np.sort(np.asarray(values, float), axis=axis)
+    worst = max(1, round(share * ordered.shape[axis]))
+    return np.take(ordered, range(ordered.shape[axis] - worst, ordered.shape[axis]), axis=axis).mean(axis=axis)
+
+
+def bootstrap(statistic: Callable[..., float], *samples: np.ndarray, resamples: int = 2000, level: float = 0.95, seed: int = 0) -> Estimate:
+    """`statistic(*samples)` with its percentile interval over resamples of the first axis, which all samples share: they are paired."""
+    rng = np.random.default_rng(seed)
+    count = len(samples[0])
+    drawn = []
+    for _ in range(resamples):
+        rows = rng.integers(count, size=count)
+        drawn.append(statistic(*(sample[rows] for sample in samples)))
+    low, high = np.quantile(np.asarray(drawn, float), [(1 - level) / 2, (1 + level) / 2], method="closest_observation")
+    return Estimate(float(statistic(*samples)), float(low), float(high))
+
+
+def ratio(above: float, below: float) -> float:
+    """above / below, and 1 where they are equal: also where both are 0, or both ∞."""
+    if above == below:
+        return 1.0
+    return math.copysign(math.inf, above) if below == 0 else above / below
+
+
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
+    """Spearman's ρ, with mean ranks for ties and ∞ as the largest; NaN where either is constant."""
+    if np.any(np.isnan(a)) or np.any(np.isnan(b)):
+        raise OffspanError("rank_correlation: NaN has no rank; replace it by the value that it stands for.")
+    if len(np.unique(a)) < 2 or len(np.unique(b)) < 2:
+        return float("nan")
+    return float(scipy.stats.spearmanr(a, b).statistic)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def subplots(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
+    """A figure of so many inches, and its axes."""
+    figure = Figure(figsize=(width, height))
+    return figure, figure.subplots(rows, columns, **options)
+
+
+def legend_below(ax: Axes, columns: int, **options: Any) -> None:
+    """The legend of one of the axes, below all of the figure."""
+    ax.get_figure(root=True).legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns, **options)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def iteration_axis(ax: Axes, ticks: int, label: str = "iteration") -> None:
+    ax.set_xlabel(label)
+    ax.locator_params(axis="x", nbins=ticks)
+    ax.xaxis.set_major_formatter("{x:,.0f}")

@@ -1,4 +1,5 @@
-"""The report of a comparison of methods that choose initial states: outcomes against random sets, and what was known before training."""
+"""The report of a comparison of methods that choose initial states: outcomes against random sets, and what predicts them; and the table
+of a single choice."""
 
 import math
 from collections.abc import Callable
@@ -7,63 +8,90 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from offspan.report.results import DIVERGED
-from offspan.report.tables import Sheet, number
-from offspan.statistics import Estimate, bootstrap, cvar, rank_correlation, ratio
+from offspan.report import results
+from offspan.report.results import BLUE, VERMILLION, Estimate, Report, bootstrap, cvar, rank_correlation, ratio, styled, subplots
+from offspan.report.tables import Table, from_columns, number
+from offspan.selection import Selection
+from offspan.selection.methods import MEANING
 
-SHARES = (0.05, 0.1, 0.25)  # of training, at which it is asked how well the cost so far and the alignment tell the outcome
+SHARES = (0.05, 0.1, 0.25)  # of training, after which the cost so far and the alignment are correlated with the outcome
 TAIL = 0.2
 GOOD = 1.5  # times the least cost
+MOST_ROWS = 40  # of the table of a choice
+AGAINST_RANDOM = "random = 1 [95 %]"
+PANELS = {
+    "cost_curve": "cost over all candidates",
+    "alignment_curve": "cosine of the gradients\non S and on all candidates",
+    "coverage_curve": "largest distance of a\ncandidate to what is visited",
+}
 
 
 class Outcome(NamedTuple):
-    """What a method led to: J from each candidate, for each seed (seed, set, candidate), with one set a seed for all but random choice."""
+    """What a method led to, with one set a seed for all but random choice."""
 
     name: str
-    costs: np.ndarray
+    costs: np.ndarray  # J from each candidate (seed, set, candidate)
+    measure: np.ndarray  # J over all candidates (seed, set); less J*, for an LQR, where that is known exactly (up to rounding, which is 0)
     rollouts: float
+
+
+class Correlation(NamedTuple):
+    """How well a number that is known early ranks the random sets by their outcome: 1 is perfect, 0 nothing."""
+
+    name: str
+    within: Estimate  # a seed, in the mean over seeds
+    of_medians: float  # over seeds
+
+
+def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
+    data, found = outcome_data(result), correlations(result)
+    ranked = pd.DataFrame([{"name": row.name, **row.within._asdict(), "of_medians": row.of_medians} for row in found])
+    tables = {"table": main_table(result), "tails": tail_table(result), "correlations": correlation_table(result, found)}
+    captions = {
+        "methods": "The outcome of each method of choosing, a dot for each system or start, beside random sets and the best set.",
+        "correlations": "How well each number that is known before or early in training ranks the sets by their outcome.",
+        "training": "Cost, alignment of gradients and coverage along training.",
+    }
+    figures = lambda: {  # noqa: E731
+        "methods": (methods_figure(result), data),
+        "correlations": (correlations_figure(result, found), ranked),
+        "training": (training_figure(result), result[list(PANELS)].to_dataframe().reset_index()),
+    }
+    return Report(tables, data, captions, figures)
 
 
 def outcomes(result: xr.Dataset) -> list[Outcome]:
     """Random sets; each method's choice; what a method itself trained, where that was a training of full length; and the best set."""
-    costs, choice = result.cost.values, result.choice.values
+    costs, choice, least = result.cost.values, result.choice.values, result.least_cost.values[:, None]
     seeds = np.arange(len(costs))
-    is_random = result.is_random.values
-    found = [Outcome("random", costs[:, is_random], 0.0)]
+
+    def outcome(name: str, costs: np.ndarray, rollouts: float) -> Outcome:
+        J = costs.mean(axis=2)
+        return Outcome(name, costs, np.where(J - least <= 1e-12 * least, 0.0, J - least) if is_lqr(result) else J, float(rollouts))
+
+    found = [outcome("random", costs[:, result.is_random.values], 0.0)]
     for m, name in enumerate(result.method.values.tolist()):
-        made = float(np.median(result.rollouts.values[:, m]))
-        found.append(Outcome(name, costs[seeds, choice[:, m]][:, None], made))
+        rollouts = np.median(result.rollouts.values[:, m])
+        found.append(outcome(name, costs[seeds, choice[:, m]][:, None], rollouts))
         own = result.own_cost.values[:, m]
         if np.all(~np.isnan(own)) and result.attrs["pilot_iterations"] == result.attrs["iterations"]:
-            found.append(Outcome(f"{name} (own run)", own[:, None], made))
+            found.append(outcome(f"{name} (own run)", own[:, None], rollouts))
     best = costs[seeds, costs.mean(axis=2).argmin(axis=1)]
-    # All sets, trained and looked at.
-    made = np.median(result.iterations.sum("set")) * result.sizes["seen"] + result.sizes["set"] * result.sizes["candidate"]
-    return [*found, Outcome(best_name(result), best[:, None], float(made))]
+    # All sets, trained and evaluated.
+    rollouts = np.median(result.iterations.sum("set")) * result.sizes["seen"] + result.sizes["set"] * result.sizes["candidate"]
+    return [*found, outcome("best set" if _is_complete(result) else f"best of {result.sizes['set']} sets", best[:, None], rollouts)]
 
 
-def best_name(result: xr.Dataset) -> str:
-    return "best set" if is_complete(result) else f"best of {result.sizes['set']} sets"
-
-
-def is_complete(result: xr.Dataset) -> bool:
+def _is_complete(result: xr.Dataset) -> bool:
     """Whether every set there is was trained."""
     return result.sizes["set"] == math.comb(result.sizes["candidate"], result.sizes["seen"])
 
 
 def is_lqr(result: xr.Dataset) -> bool:
     return "dim" in result.attrs
-
-
-def measure(result: xr.Dataset, outcome: Outcome) -> np.ndarray:
-    """(seed, set): J over all candidates; less the least there is, for an LQR, where that is known exactly (up to rounding, which is 0)."""
-    J, least = outcome.costs.mean(axis=2), result.least_cost.values[:, None]
-    return np.where(J - least <= 1e-12 * least, 0.0, J - least) if is_lqr(result) else J
-
-
-def measure_name(result: xr.Dataset) -> str:
-    return "J − J*" if is_lqr(result) else "J"
 
 
 def typical(values: np.ndarray) -> float:
@@ -73,174 +101,252 @@ def typical(values: np.ndarray) -> float:
 
 def share_of_random(result: xr.Dataset, outcome: Outcome, statistic: Callable[[np.ndarray], Any]) -> Estimate:
     """statistic(outcome) / statistic(random sets), resampled over seeds, which are paired."""
-    of_random = measure(result, outcomes(result)[0])
-    return bootstrap(lambda chosen, random: ratio(float(statistic(chosen)), float(statistic(random))), measure(result, outcome), of_random)
+    of_random = outcomes(result)[0].measure
+    return bootstrap(lambda chosen, random: ratio(float(statistic(chosen)), float(statistic(random))), outcome.measure, of_random)
 
 
-def main_sheet(result: xr.Dataset) -> Sheet:
+def _against_random(result: xr.Dataset, outcome: Outcome, statistic: Callable[[np.ndarray], Any]) -> str:
+    return "1" if outcome.name == "random" else _interval(share_of_random(result, outcome, statistic))
+
+
+def main_table(result: xr.Dataset) -> Table:
     """Medians over seeds."""
-    every = outcomes(result)
-    rows = []
-    for outcome in every:
-        values = measure(result, outcome)
-        share = None if outcome.name == "random" else share_of_random(result, outcome, typical)
-        above = outcome.costs.mean(axis=2) - result.least_cost.values[:, None]
-        rows.append(
-            [
-                outcome.name,
-                *([] if is_lqr(result) else [_short(typical(values))]),
-                _short(typical(above)),
-                "1" if share is None else _interval(share),
-                f"{outcome.rollouts:,.0f}",
-            ]
-        )
-    headings = ["method", *([] if is_lqr(result) else ["J"]), "J − J*", "random = 1 [95 %]", "rollouts"]
-    return Sheet(f"{result.attrs['name']}: {settings(result)}", headings, rows, _note(result))
+    every, least = outcomes(result), result.least_cost.values[:, None]
+    columns = {"method": [outcome.name for outcome in every]}
+    if not is_lqr(result):
+        columns["J"] = [_short(typical(outcome.measure)) for outcome in every]
+    columns |= {
+        "J − J*": [_short(typical(outcome.costs.mean(axis=2) - least)) for outcome in every],
+        AGAINST_RANDOM: [_against_random(result, outcome, typical) for outcome in every],
+        "rollouts": [f"{outcome.rollouts:,.0f}" for outcome in every],
+    }
+    return from_columns(f"{result.attrs['name']}: {_settings(result)}", columns, _note(result))
 
 
-def tail_sheet(result: xr.Dataset) -> Sheet:
-    """Regret; the worst candidate, and the worst fifth; for LQRs the mean over systems, for networks what other starts make of it."""
+def tail_table(result: xr.Dataset) -> Table:
+    """Regret; the worst candidate, and the worst fifth; for LQRs the mean over systems, for networks the choice from other starts."""
     every = outcomes(result)
-    best = measure(result, every[-1])
-    whole = np.array([bool(np.all(np.isfinite(of_seed))) for of_seed in result.cost.values])
-    rows = []
-    for outcome in every:
-        with np.errstate(invalid="ignore"):
-            regret = typical(np.where(np.isinf(best), 0.0, measure(result, outcome) - best))  # nothing is better where all diverge
-        tails = [_short(regret), _short(typical(outcome.costs.max(axis=2))), _short(typical(cvar(outcome.costs, TAIL)))]
-        runs = ratio(float(np.median(measure(result, outcome))), float(np.median(measure(result, every[0]))))
-        others = [f"{_good(result, outcome):.0%}", _short(_of_other_starts(result, outcome.name)), _short(runs)]
-        rows.append(
-            [outcome.name, *(_means(result, outcome, whole) if is_lqr(result) else []), *tails, *([] if is_lqr(result) else others)]
-        )
+    random, best = every[0].measure, every[-1].measure
+    columns = {"method": [outcome.name for outcome in every]}
     note = f"Regret: against the best set of the seed. Worst: J from the worst candidate, and the mean over the worst {TAIL:.0%}."
     if is_lqr(result):
+        whole = np.isfinite(result.cost.values).all(axis=(1, 2))  # systems for which the mean is finite whatever is chosen
+        finite, some = [outcome._replace(measure=outcome.measure[whole]) for outcome in every], result.isel(seed=whole)
+        columns["mean"] = [_short(float(np.mean(one.measure))) if whole.any() else "–" for one in finite]
+        columns[AGAINST_RANDOM] = [_against_random(some, one, np.mean) if whole.any() else "–" for one in finite]
         note += f" Mean: of J − J* over the {whole.sum()} of {len(whole)} systems for which no set diverged; the rest are medians."
-        return Sheet(_title(result), ["method", "mean", "random = 1 [95 %]", "regret", "worst", f"worst {TAIL:.0%}"], rows, note)
-    note += f" All are medians. Good: the share of runs that end within {GOOD:g} J*. Others: J of the choice from the other seeds' starts."
-    note += " Runs = 1: the ratio of medians where random's is over all runs alike, not over starts first. The best set is that of each"
-    note += " start, found after training, so in part luck."
-    return Sheet(_title(result), ["method", "regret", "worst", f"worst {TAIL:.0%}", "good", "others", "runs = 1"], rows, note)
+    with np.errstate(invalid="ignore"):  # where all diverge, nothing is better
+        columns["regret"] = [_short(typical(np.where(np.isinf(best), 0.0, outcome.measure - best))) for outcome in every]
+    columns |= {
+        "worst": [_short(typical(outcome.costs.max(axis=2))) for outcome in every],
+        f"worst {TAIL:.0%}": [_short(typical(cvar(outcome.costs, TAIL))) for outcome in every],
+    }
+    if not is_lqr(result):
+        good = GOOD * result.least_cost.values[:, None]
+        columns |= {
+            "good": [f"{np.mean(outcome.costs.mean(axis=2) <= good):.0%}" for outcome in every],
+            "others": [_short(_from_other_starts(result, outcome.name)) for outcome in every],
+            "runs = 1": [_short(ratio(float(np.median(outcome.measure)), float(np.median(random)))) for outcome in every],
+        }
+        note += (
+            f" All are medians. Good: the share of runs that end within {GOOD:g} J*. Others: J of the choice from the other seeds' starts."
+            " Runs = 1: the ratio of medians where random's is over all runs alike, not over starts first. The best set is that of each"
+            " start, found after training, so in part luck."
+        )
+    return from_columns(f"{result.attrs['name']}: tails", columns, note)
 
 
-def _title(result: xr.Dataset) -> str:
-    return f"{result.attrs['name']}: tails"
-
-
-def _means(result: xr.Dataset, outcome: Outcome, whole: np.ndarray) -> list[str]:
-    """The mean over the systems for which it is finite whatever is chosen, and its share of random's."""
-    if not whole.any():
-        return ["–", "–"]
-    some, finite = result.isel(seed=whole), outcome._replace(costs=outcome.costs[whole])
-    share = "1" if outcome.name == "random" else _interval(share_of_random(some, finite, np.mean))
-    return [_short(float(np.mean(measure(some, finite)))), share]
-
-
-def _good(result: xr.Dataset, outcome: Outcome) -> float:
-    return float(np.mean(outcome.costs.mean(axis=2) <= GOOD * result.least_cost.values[:, None]))
-
-
-def _of_other_starts(result: xr.Dataset, name: str) -> float:
-    methods = result.method.values.tolist()
-    if name not in methods:
+def _from_other_starts(result: xr.Dataset, name: str) -> float:
+    """The median of J of the set chosen for one seed, trained from the starts of the others."""
+    if name not in result.method.values:
         return float("nan")
-    J = result.cost.values.mean(axis=2)
-    choice = result.choice.values[:, methods.index(name)]
+    J, choice = result.cost.values.mean(axis=2), _choice(result, name)
     return float(np.median([J[j, choice[i]] for i in range(len(J)) for j in range(len(J)) if i != j] or [np.nan]))
 
 
-class Correlation(NamedTuple):
-    """How well a number known early ranks the random sets by their outcome: 1 is perfect, 0 nothing."""
-
-    name: str
-    within: Estimate  # a seed, in the mean over seeds
-    of_medians: float  # over seeds
+def _choice(result: xr.Dataset, method: str) -> np.ndarray:
+    return result.choice.values[:, result.method.values.tolist().index(method)]
 
 
 def correlations(result: xr.Dataset) -> list[Correlation]:
-    """Of every criterion, and of what is seen early in training."""
+    """Of every criterion, and of what is measured early in training, with the outcome."""
     some = result.isel(set=result.is_random.values)
     outcome = -some.cost.values.mean(axis=2)
     known = {name: some.score.values[:, :, i] for i, name in enumerate(some.criterion.values.tolist())}
     for share in SHARES:
-        look = share * (some.sizes["iteration"] - 1)
-        if look < 1 or not math.isclose(look, round(look)):
-            continue  # there was no look at that time
-        look = round(look)
-        so_far = some.cost_curve.values[:, :, look]
-        known[f"alignment after {share:.0%}"] = np.where(np.isfinite(so_far), some.alignment_curve.values[:, :, look], -np.inf)
+        place = share * (some.sizes["iteration"] - 1)
+        if place < 1 or not math.isclose(place, round(place)):
+            continue  # there was no evaluation at that time
+        so_far, alignment = some.cost_curve.values[:, :, round(place)], some.alignment_curve.values[:, :, round(place)]
+        known[f"alignment after {share:.0%}"] = np.where(np.isfinite(so_far), alignment, -np.inf)
         known[f"cost after {share:.0%}"] = -so_far
     found = []
     for name, defined_or_not in known.items():
-        values = np.where(np.isnan(defined_or_not), -np.inf, defined_or_not)  # what overflows promises least
+        values = np.where(np.isnan(defined_or_not), -np.inf, defined_or_not)  # a set whose score overflows ranks last
         within = np.array([rank_correlation(one, end) for one, end in zip(values, outcome, strict=True)])
         defined = within[~np.isnan(within)]
-        nothing = Estimate(float("nan"), float("nan"), float("nan"))
-        estimate = bootstrap(lambda one: float(np.mean(one)), defined) if len(defined) else nothing
+        estimate = bootstrap(lambda one: float(np.mean(one)), defined) if len(defined) else Estimate(*[float("nan")] * 3)
         found.append(Correlation(name, estimate, rank_correlation(np.median(values, axis=0), np.median(outcome, axis=0))))
     return found
 
 
-def correlation_sheet(result: xr.Dataset, found: list[Correlation]) -> Sheet:
-    with_medians = not is_lqr(result)
-    rows = [[row.name, _interval(row.within), *([number(row.of_medians, ".2f")] if with_medians else [])] for row in found]
-    headings = ["known before or early", "rank correlation [95 %]", *(["of medians"] if with_medians else [])]
+def correlation_table(result: xr.Dataset, found: list[Correlation]) -> Table:
+    columns = {"known before or early": [row.name for row in found], "rank correlation [95 %]": [_interval(row.within) for row in found]}
     seeds, sets = result.sizes["seed"], int(result.is_random.sum())
     note = f"Spearman's ρ with J over all candidates after training, over {sets} random sets; mean over {seeds} seeds."
     note += " –: the same for every set." if any(np.isnan(row.within.value) for row in found) else ""
-    note += " Of medians: of medians over seeds on both sides." if with_medians else ""
-    return Sheet(f"{result.attrs['name']}: what tells the outcome", headings, rows, note)
+    if not is_lqr(result):
+        columns["of medians"] = [number(row.of_medians, ".2f") for row in found]
+        note += " Of medians: of medians over seeds on both sides."
+    return from_columns(f"{result.attrs['name']}: what tells the outcome", columns, note)
 
 
 def outcome_data(result: xr.Dataset) -> pd.DataFrame:
+    """A row for each run."""
+    frames = []
+    for outcome in outcomes(result):
+        seed, place = np.indices(outcome.measure.shape).reshape(2, -1)
+        J, worst = outcome.costs.mean(axis=2).ravel(), outcome.costs.max(axis=2).ravel()
+        columns = {"method": outcome.name, "seed": result.seed.values[seed], "set": place, "J": J, "worst_J": worst}
+        frames.append(pd.DataFrame({**columns, "rollouts": outcome.rollouts, "measure": outcome.measure.ravel()}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def choice_table(selection: Selection, candidates: np.ndarray) -> Table:
+    """All candidates, the chosen ones first, each part by score."""
+    chosen = {int(i) for i in selection.indices}
+    order = sorted(range(len(candidates)), key=lambda i: (i not in chosen, -selection.scores[i], i))
     rows = [
-        {
-            "method": outcome.name,
-            "seed": int(seed),
-            "set": s,
-            "J": float(one.mean()),
-            "worst_J": float(one.max()),
-            "rollouts": outcome.rollouts,
-            "measure": float(value),
-        }
-        for outcome in outcomes(result)
-        for seed, of_seed, values in zip(result.seed.values, outcome.costs, measure(result, outcome), strict=True)
-        for s, (one, value) in enumerate(zip(of_seed, values, strict=True))
+        [str(rank + 1), str(i), _state(candidates[i]), f"{selection.scores[i]:.3g}", "chosen" if i in chosen else ""]
+        for rank, i in enumerate(order[: max(MOST_ROWS, len(chosen))])
     ]
-    return pd.DataFrame(rows)
+    left = len(candidates) - len(rows)
+    note = f"Score: {MEANING[selection.method]}. {selection.rollouts:,} rollouts were made." + (f" {left} more candidates." if left else "")
+    title = f"{len(chosen)} of {len(candidates)} states by {selection.method}"
+    return Table(title, ["rank", "candidate", "state", "score", ""], rows, note)
 
 
-def correlation_data(found: list[Correlation]) -> pd.DataFrame:
-    return pd.DataFrame([{"name": row.name, **row.within._asdict(), "of_medians": row.of_medians} for row in found])
+def _state(x: np.ndarray) -> str:
+    """A long one without the zeros at its end."""
+    used = len(x) if len(x) <= 6 else max(int(np.flatnonzero(x)[-1]) + 1 if np.any(x) else 1, 1)
+    return "(" + ", ".join(f"{value:.4g}" for value in x[:used]) + (", 0 …)" if used < len(x) else ")")
+
+
+@styled
+def methods_figure(result: xr.Dataset) -> Figure:
+    """The outcome of each method, a dot for each run, with its median; behind them the middle half of the runs of random sets."""
+    every = outcomes(result)
+    figure, ax = subplots(7.0, 1.2 + 0.38 * len(every))
+    of_random = every[0].measure
+    finite = np.concatenate([outcome.measure.ravel() for outcome in every])
+    finite = finite[np.isfinite(finite) & (finite > 0)]
+    least, most = (finite.min(), np.quantile(finite, 0.98)) if len(finite) else (0.1, 1.0)  # where all diverged, or all are optimal
+    low, high = (min(one, 2 * most) for one in np.quantile(of_random, [0.25, 0.75], method="closest_observation"))
+    ax.axvspan(low, high, color="0.92", zorder=0, label="random sets, the middle half of the runs")
+    ax.axvline(typical(of_random), color="0.6", linewidth=1, zorder=1, label="their median, over seeds and then sets")
+    rng = np.random.default_rng(0)
+    for place, outcome in enumerate(reversed(every)):
+        values, middle = outcome.measure, typical(outcome.measure)
+        shown = values[(values >= least) & (values <= 1.5 * most)]
+        colour = {"random": "#555555", "best": "black"}.get(outcome.name.split()[0], BLUE)
+        alpha = max(0.06, 0.5 / (1 + values.size / 200))
+        ax.scatter(shown, place + rng.uniform(-0.22, 0.22, len(shown)), s=7, color=colour, alpha=alpha)
+        if least <= middle <= 1.5 * most:
+            ax.plot([middle, middle], [place - 0.34, place + 0.34], color=colour, linewidth=2.5)
+        if beyond := int(np.sum(values > 1.5 * most)):
+            ax.annotate(f"{beyond} beyond →", (0.995, place), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=7)
+    ax.set_yticks(range(len(every)), [outcome.name for outcome in reversed(every)])
+    ax.set_xscale("log")
+    ax.set_xlim(0.9 * least, 1.6 * most)
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.set_xlabel(
+        "excess cost over all candidates after training, J − J*" if is_lqr(result) else "cost over all candidates after training, J"
+    )
+    ax.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    figure.suptitle(_settings(result))
+    return figure
+
+
+@styled
+def correlations_figure(result: xr.Dataset, found: list[Correlation]) -> Figure:
+    """How well each number that is known before or early in training ranks the random sets."""
+    rows = [row for row in found if not np.isnan(row.within.value)]
+    figure, ax = subplots(6.4, 1.2 + 0.3 * len(rows))
+    for place, row in enumerate(reversed(rows)):
+        value, low, high = row.within
+        colour, marker = (VERMILLION, "s") if "after" in row.name else (BLUE, "o")
+        ax.plot([low, high], [place, place], color=colour, linewidth=1.5)
+        ax.plot(value, place, marker, color=colour, markersize=5)
+        if not is_lqr(result):
+            ax.plot(row.of_medians, place, "x", color="0.3", markersize=5)
+    ax.set_yticks(range(len(rows)), [row.name for row in reversed(rows)])
+    ax.axvline(0, color="0.7", linewidth=0.8)
+    ax.set_xlim(-1, 1)
+    ax.set_xlabel("rank correlation with the outcome, 95 % interval")
+    crosses = "" if is_lqr(result) else ", crosses: of medians over seeds"
+    figure.suptitle(f"{_settings(result)}\ncircles: before training, squares: early in training{crosses}")
+    return figure
+
+
+@styled
+def training_figure(result: xr.Dataset) -> Figure:
+    """Cost, alignment and coverage during training: of random sets (quartiles), and of the choices of two methods."""
+    figure, axes = subplots(10, 3.6, 1, 3)
+    shown = [name for name in ("gramian-logdet" if is_lqr(result) else "farthest", "pilot") if name in result.method.values]
+    for ax, (name, label) in zip(axes, PANELS.items(), strict=True):
+        _training_panel(ax, result, name, shown)
+        ax.set_ylabel(label)
+    if np.any(np.isfinite(result.cost_curve)):
+        axes[0].set_yscale("log")
+    results.legend_below(axes[0], 4)
+    figure.suptitle(f"{_settings(result)}: medians over seeds")
+    return figure
+
+
+def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -> None:
+    iteration, curves = result.iteration.values, result[name].values
+    if name != "cost_curve":
+        curves = np.where(np.isfinite(result.cost_curve.values), curves, np.nan)  # a run that has diverged has none
+    some = curves[:, result.is_random.values].reshape(-1, len(iteration))
+    left = ~np.all(np.isnan(some), axis=0)  # evaluations before all runs had diverged
+    if not left.any():
+        return
+    iteration, some, curves = iteration[left], some[:, left], curves[..., left]
+    low, middle, high = np.nanquantile(some, [0.25, 0.5, 0.75], axis=0, method="closest_observation")
+    top = 10 * np.nanmax(middle[np.isfinite(middle)], initial=1e-12)
+    ax.fill_between(iteration, low, np.minimum(high, top), color="0.88", label="random sets, quartiles")
+    ax.plot(iteration, middle, color="0.4", linestyle=":", label="random sets, median")
+    for method, colour, style in zip(shown, (BLUE, VERMILLION), ("-", "--"), strict=False):
+        chosen = curves[np.arange(len(curves)), _choice(result, method)]
+        left = ~np.all(np.isnan(chosen), axis=0)
+        ax.plot(iteration[left], np.nanmedian(chosen[:, left], axis=0), color=colour, linestyle=style, label=method)
+    ax.set_xlim(0, int(iteration[-1]))
+    results.iteration_axis(ax, 4)
 
 
 def _note(result: xr.Dataset) -> str:
-    diverged = int((result.status == DIVERGED).sum())
-    seeds, training = result.sizes["seed"], result.attrs["iterations"] * result.sizes["seen"]
-    parts = [f"Medians over {seeds} {'systems' if is_lqr(result) else 'starts'}, and over sets for random; {_random(result)}."]
-    parts.append(f"random = 1: the ratio of medians of {measure_name(result)}, with its bootstrap interval.")
-    least = "J* is the least there is" if is_lqr(result) else "J* is the least that was found"
-    parts.append(
-        f"J is over all {result.sizes['candidate']} candidates; {least}. Rollouts are those of choosing; one training has {training:,}."
-    )
+    seeds, training, candidates = result.sizes["seed"], result.attrs["iterations"] * result.sizes["seen"], result.sizes["candidate"]
+    random = f"all {result.sizes['set']} sets there are" if _is_complete(result) else f"{int(result.is_random.sum())} sets"
+    parts = [
+        f"Medians over {seeds} {'systems' if is_lqr(result) else 'starts'}, and over sets for random; random: {random}.",
+        f"random = 1: the ratio of medians of {'J − J*' if is_lqr(result) else 'J'}, with its bootstrap interval.",
+        f"J is over all {candidates} candidates; J* is the least {'there is' if is_lqr(result) else 'that was found'}.",
+        f"Rollouts are those of choosing; one training has {training:,}.",
+    ]
     if any(outcome.name.endswith("(own run)") for outcome in outcomes(result)):
         parts.append("Own run: what the method trained on its way; else the chosen set is trained anew.")
     if not bool(result.explores.any()):
         parts.append("No choice explores here: each is as good as any.")
-    if diverged:
+    if diverged := int((result.status == results.DIVERGED).sum()):
         parts.append(f"{diverged} of {result.status.size} runs diverged; these count as ∞.")
     return " ".join(parts)
 
 
-def _random(result: xr.Dataset) -> str:
-    return f"random: all {result.sizes['set']} sets there are" if is_complete(result) else f"random: {int(result.is_random.sum())} sets"
-
-
-def settings(result: xr.Dataset) -> str:
+def _settings(result: xr.Dataset) -> str:
     a = result.attrs
-    quick = "QUICK LOOK: " if a["quick"] else ""
     shape = f", D = {a['dim']}, H = {a['horizon']}" if is_lqr(result) else ""
-    return f"{quick}{a['problem']}{shape}, {a['choose']} of {result.sizes['candidate']} states, {a['iterations']:,} iterations"
+    chosen = f"{a['choose']} of {result.sizes['candidate']} states"
+    return f"{results.quick_mark(result)}{a['problem']}{shape}, {chosen}, {a['iterations']:,} iterations"
 
 
 def _interval(estimate: Estimate) -> str:

@@ -1,63 +1,73 @@
-"""Tables, before they are printed and after: for the terminal, in markdown, in LaTeX and in HTML."""
+"""Tables as values, and as text for the terminal, in markdown and in LaTeX."""
 
 import math
-from html import escape
+import unicodedata
 from typing import NamedTuple
 
 from rich import box
-from rich.table import Table
+from rich.table import Table as RichTable
 
-LATEX = {"−": "$-$", "<": "$<$", "∞": r"$\infty$", "–": "--", "_": r"\_", "*": "$^*$", "‖": r"$\|$"}
-LATEX |= {"η": r"$\eta$", "θ": r"$\theta$", "φ": r"$\phi$", "ψ": r"$\psi$"}
+GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
+GREEK += " Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
+LATEX = {letter: rf"$\{name}$" for letter, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ", GREEK.split(), strict=True)}
+LATEX |= {sign: rf"\{sign}" for sign in "&%$#_{}"} | {sign: f"${sign}$" for sign in "<>|"}
+LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "*": "$^*$", "−": "$-$", "–": "--", "—": "---"}
+LATEX |= {"∞": r"$\infty$", "‖": r"$\|$", "≤": r"$\le$", "≥": r"$\ge$", "≠": r"$\ne$", "×": r"$\times$", "±": r"$\pm$", "·": r"$\cdot$"}
+LATEX |= {"…": r"\dots{}", "→": r"$\to$", "∈": r"$\in$", "∇": r"$\nabla$", "⊥": r"$\perp$", "°": r"$^\circ$", "²": "$^2$", "³": "$^3$"}
 
 
-class Sheet(NamedTuple):
-    """A table before it is printed: cells as text, the first column to the left, the others to the right."""
+class Table(NamedTuple):
+    """Cells as text; the first column is aligned to the left, the others to the right."""
 
     title: str
     headings: list[str]
     rows: list[list[str]]
-    note: str
+    note: str = ""
 
 
-def terminal_table(sheet: Sheet) -> Table:
-    """A line between rows that differ in their first cell, if they come in groups."""
-    table = Table(title=sheet.title, caption=sheet.note, box=box.SIMPLE_HEAD)
-    for i, heading in enumerate(sheet.headings):
-        table.add_column(heading, justify="right" if i else "left", no_wrap=True)
-    grouped = len({row[0] for row in sheet.rows}) < len(sheet.rows)
-    for previous, row in zip([None, *sheet.rows], sheet.rows, strict=False):
+def from_columns(title: str, columns: dict[str, list[str]], note: str = "") -> Table:
+    return Table(title, list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)], note)
+
+
+def terminal_table(table: Table) -> RichTable:
+    """With a line between groups of rows that share their first cell."""
+    shown = RichTable(title=table.title, caption=table.note, box=box.SIMPLE_HEAD)
+    for i, heading in enumerate(table.headings):
+        shown.add_column(heading, justify="right" if i else "left", no_wrap=True)
+    grouped = len({row[0] for row in table.rows}) < len(table.rows)
+    for previous, row in zip([None, *table.rows], table.rows, strict=False):
         if grouped and previous is not None and previous[0] != row[0]:
-            table.add_section()
-        table.add_row(*row)
-    return table
+            shown.add_section()
+        shown.add_row(*row)
+    return shown
 
 
-def markdown_table(sheet: Sheet) -> str:
-    lines = ["| " + " | ".join(sheet.headings) + " |", "|" + "---|" * len(sheet.headings)]
-    lines += ["| " + " | ".join(row) + " |" for row in sheet.rows]
-    return "\n".join([*lines, "", sheet.note, ""])
+def markdown_table(table: Table) -> str:
+    return "\n".join([*markdown_rows(table.headings, table.rows), "", table.note, ""])
 
 
-def latex_table(sheet: Sheet) -> str:
-    escape = str.maketrans(LATEX)
-    head, *body = [" & ".join(cell.translate(escape) for cell in row) + r" \\" for row in [sheet.headings, *sheet.rows]]
-    begin = rf"\begin{{tabular}}{{l{'r' * (len(sheet.headings) - 1)}}}"
-    note = "% " + sheet.note.replace("\n", " ")
-    return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", note, ""])
+def markdown_rows(headings: list[str], rows: list[list[str]]) -> list[str]:
+    head, *body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [headings, *rows]]
+    return [head, "|" + "---|" * len(headings), *body]
 
 
-def html_table(sheet: Sheet, style: str = "numbers") -> str:
-    """With the first cell of a row as its heading; in a box of its own, which scrolls where the table is wider than the page."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in sheet.headings)
-    rows = [
-        f'<tr><th scope="row">{escape(first)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
-        for first, *cells in sheet.rows
-    ]
-    title = escape(sheet.title)
-    table = f'<table class="{style}"><caption>{title}</caption><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-    note = f'<p class="note">{escape(sheet.note)}</p>' if sheet.note else ""
-    return f'<div class="wide" role="region" aria-label="{title}" tabindex="0">{table}</div>{note}'
+def latex_table(table: Table) -> str:
+    """A `tabular` of ASCII characters that needs no package, with the note as a comment below it."""
+    head, *body = [" & ".join(map(latex, row)) + r" \\" for row in [table.headings, *table.rows]]
+    # After a line break, LaTeX takes a bracket for an optional argument.
+    body = ["{}" + row if row.startswith("[") else row for row in body]
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(table.headings) - 1)}}}"
+    return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", "% " + latex(table.note), ""])
+
+
+def latex(text: str) -> str:
+    """Escaped; a character without an entry in `LATEX` loses its accent, or becomes a question mark."""
+    return "".join(LATEX.get(sign) or _ascii(sign) for sign in " ".join(text.split()))
+
+
+def _ascii(sign: str) -> str:
+    letter = unicodedata.normalize("NFD", sign)[0]
+    return letter if letter.isascii() and (letter.isalpha() or (letter == sign and sign.isprintable())) else "?"
 
 
 def number(value: float, form: str) -> str:

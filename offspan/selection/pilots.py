@@ -1,6 +1,8 @@
-"""Pilot runs: many sets of seen states, each trained from every start, and the cost that each leaves over all candidates."""
+"""Training to choose by: pilot runs of many sets of seen states, and training in closed form while the visited states stand still."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -8,13 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
+from offspan.controllers import Linear, stack_weights
+from offspan.exploration import visited_count
 from offspan.problems.base import Problem
-from offspan.rollout import Controller, cost
+from offspan.problems.lqr import LQR
+from offspan.rollout import Controller, cost, rollout
 from offspan.selection.criteria import Setting
-from offspan.training import Batch, BatchState, Status, StoppingRule, train_batch
-from offspan.training.loop import CHUNK
+from offspan.training import Batch, Status, StoppingRule, train_batch
+
+STAGES = 20  # of training in closed form
 
 
 class Training(NamedTuple):
@@ -26,35 +32,27 @@ class Training(NamedTuple):
 
 
 class Pilots:
-    """The runs of `sets` (q, k), from every start. They go on from where they are, all or some, in one program."""
+    """The runs of `sets` (q, k), from every start; all or some of them continue in one program."""
 
     def __init__(self, setting: Setting, training: Training, sets: np.ndarray):
         self.setting, self.training, self.sets = setting, training, sets
         self.alive = np.arange(len(sets))
         self.rollouts = 0
-        self._state: BatchState | None = None
         self._batch: Batch | None = None
 
+    @property
+    def batch(self) -> Batch:
+        assert self._batch is not None  # `train` comes first
+        return self._batch
+
     def train(self, keep: np.ndarray, iterations: int) -> None:
-        """Goes on with the sets `keep` (in ascending order, of those alive), until each has made `iterations` updates in all."""
-        starts, k = len(self.setting.controllers), self.sets.shape[1]
-        state = self._state
-        if state is not None:
+        """Continues the sets `keep` (in ascending order, of those alive), until each has made `iterations` updates in all."""
+        starts, resume, before = len(self.setting.controllers), None, 0
+        if self._batch is not None:
             places = np.searchsorted(self.alive, keep)
-            runs = (places[:, None] * starts + np.arange(starts)).ravel()
-            state = state._replace(
-                cost=state.cost[runs],
-                status=state.status[runs],
-                iterations=state.iterations[runs],
-                carried=[leaf[runs] for leaf in state.carried],
-            )
+            resume = _some_runs(self._batch, (places[:, None] * starts + np.arange(starts)).ravel())
+            before = int(np.sum(resume.iterations))
         self.alive = keep
-        before = 0 if state is None else int(np.sum(state.iterations))
-
-        def remember(latest: BatchState) -> None:
-            self._state = latest
-
-        self._state = state
         self._batch = train_batch(
             self.setting.problem,
             [controller for _ in self.alive for controller in self.setting.controllers],
@@ -62,45 +60,47 @@ class Pilots:
             optimizer=self.training.optimizer,
             iterations=iterations,
             stop=self.training.stop,
-            record_every=CHUNK,
-            resume=state,
-            on_chunk=remember,
+            record_every=self.training.iterations,
+            resume=resume,
         )
-        self.rollouts += k * (int(np.sum(self._batch.iterations)) - before)
+        self.rollouts += self.sets.shape[1] * (int(np.sum(self._batch.iterations)) - before)
 
     def costs(self) -> np.ndarray:
         """For each set that is alive, the cost over all candidates: the median over starts, where a run that diverged counts as ∞."""
-        assert self._batch is not None
-        of_runs = costs_from(self.setting.problem, self._batch.controllers, self.setting.candidates).mean(axis=1)
-        of_runs = np.where(self._batch.status == Status.diverged, np.inf, of_runs)
+        of_runs = costs_from(self.setting.problem, self.batch.controllers, self.setting.candidates).mean(axis=1)
+        of_runs = np.where(self.batch.codes == Status.diverged, np.inf, of_runs)
         self.rollouts += len(of_runs) * len(self.setting.candidates)
         return np.median(of_runs.reshape(len(self.alive), -1), axis=1)
 
     def controllers(self, place: int = 0) -> list[Any]:
         """What was trained on one of the sets that are alive, from each start; the last finite one of a run that diverged."""
-        assert self._batch is not None
-        return self._batch.controllers[self._runs_of(place)]
+        return self.batch.controllers[self._runs_of(place)]
 
     def diverged(self, place: int = 0) -> np.ndarray:
         """Which of these runs did."""
-        assert self._batch is not None
-        return self._batch.status[self._runs_of(place)] == Status.diverged
+        return self.batch.codes[self._runs_of(place)] == Status.diverged
 
     def _runs_of(self, place: int) -> slice:
         starts = len(self.setting.controllers)
         return slice(place * starts, (place + 1) * starts)
 
 
+def _some_runs(batch: Batch, runs: np.ndarray) -> Batch:
+    some = lambda values: values[runs]  # noqa: E731
+    return replace(
+        batch,
+        weights=jax.tree.map(some, batch.weights),
+        codes=batch.codes[runs],
+        iterations=batch.iterations[runs],
+        cost=batch.cost[runs],
+        carried=tuple(map(some, batch.carried)),
+    )
+
+
 def costs_from(problem: Problem, controllers: Sequence[Controller], x0s: Float[Array, "s n"]) -> np.ndarray:
     """J(π_r; x) of each controller from each state (r, s), ∞ where it overflows; the controllers differ in their weights alone."""
-    costs = np.asarray(_costs(problem, *stacked(controllers), x0s), float)
+    costs = np.asarray(_costs(problem, *stack_weights(controllers), x0s), float)
     return np.where(np.isfinite(costs), costs, np.inf)
-
-
-def stacked(controllers: Sequence[Controller]) -> tuple[PyTree, PyTree]:
-    """The weights of controllers that differ in nothing else, with a leading axis of runs; and the rest."""
-    parts = [eqx.partition(controller, eqx.is_inexact_array) for controller in controllers]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *(weights for weights, _ in parts)), parts[0][1]
 
 
 @eqx.filter_jit
@@ -109,3 +109,46 @@ def _costs(problem, weights, structure, x0s):
         return jax.vmap(lambda x: cost(problem, eqx.combine(weights, structure), x[None]))(x0s)
 
     return jax.vmap(of_one)(weights)
+
+
+def flow_costs(
+    problem: LQR, candidates: Float[Array, "c n"], sets: np.ndarray, K0: Float[Array, "m n"], rate: float, iterations: int
+) -> tuple[np.ndarray, int]:
+    """J(K; all candidates) for K at the end of training from K0 on each of the sets (q, k), estimated; and the rollouts that it took.
+
+    Take G, the mean of x xᵀ over what is visited from S, summed over time, for constant, and let every step pay for its own next state
+    alone. Then policy gradient is regression, dK/dt = −2 BᵀQ(A + BK)G, and its flow has a closed form (`flow`). With G brought up to date
+    at times that grow geometrically from 1 to N iterations, a few dozen rollouts stand for the N·k of training.
+    """
+    times = rate * np.unique(np.geomspace(1, max(iterations, 1), STAGES).round())
+    spans = jnp.asarray(np.diff(times, prepend=0.0), candidates.dtype)
+    costs = _costs_after(problem, candidates, candidates[sets], K0.astype(candidates.dtype), spans, visited_count(problem))
+    return np.asarray(costs, float), len(sets) * (len(times) * sets.shape[1] + len(candidates))
+
+
+@partial(jax.jit, static_argnums=5)
+def _costs_after(problem, candidates, sets, K0, spans, visited):
+    def of_one(S):
+        def stage(K, span):
+            X = jax.vmap(lambda x0: rollout(problem, Linear(K), x0).states)(S)[:, :visited]
+            return flow(problem, K, jnp.einsum("shi,shj->ij", X, X) / len(S), span), None
+
+        K, _ = jax.lax.scan(stage, K0, spans)
+        return cost(problem, Linear(K), candidates)
+
+    return jax.vmap(of_one)(sets)
+
+
+def flow(problem: LQR, K: Float[Array, "m n"], G: Float[Array, "n n"], time: Float[Array, ""]) -> Float[Array, "m n"]:
+    """The solution at `time` of dK/dt = −2 BᵀQ(A + BK)G.
+
+    With Q^½B = U Σ Vᵀ and G = W Γ Wᵀ, the entries of VᵀKW decay on their own, each at the rate 2σ_i²γ_j, towards −(Uᵀ Q^½ A W)_ij / σ_i.
+    """
+    values, vectors = jnp.linalg.eigh(problem.Q)
+    root = (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
+    U, sigma, Vt = jnp.linalg.svd(root @ problem.B, full_matrices=False)
+    gamma, W = jnp.linalg.eigh(G)
+    moves = sigma[:, None] > 1e-12 * jnp.max(sigma)
+    aim = -(U.T @ root @ problem.A @ W) / jnp.where(moves, sigma[:, None], 1)
+    share = -jnp.expm1(-2 * time * sigma[:, None] ** 2 * jnp.maximum(gamma, 0)[None])
+    return K + Vt.T @ jnp.where(moves, (aim - Vt @ K @ W) * share, 0) @ W.T

@@ -11,7 +11,7 @@ from offspan.errors import OffspanError, as_count, as_floats
 from offspan.problems.lqr import LQR, shift
 
 
-class DoesNotApplyError(ValueError):
+class DoesNotApplyError(OffspanError):
     """The settings are sound, but not among those that a statement is about."""
 
 

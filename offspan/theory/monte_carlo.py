@@ -95,4 +95,4 @@ def trained_ratios(key: PRNGKeyArray, dim: int, horizon: int, seen: int, learnin
         iterations=iterations,
         record_every=min(iterations, 1000),
     )
-    return np.where(batch.status == Status.diverged, np.inf, batch.normalized_optimality[:, -1])
+    return np.where(batch.codes == Status.diverged, np.inf, batch.normalized_optimality[:, -1])

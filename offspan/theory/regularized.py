@@ -11,7 +11,6 @@ from offspan.exploration import krylov_rank
 from offspan.problems.lqr import LQR, identity, shift
 from offspan.rollout import cost, lqr_gradient
 from offspan.states import basis, sphere
-from offspan.statistics import largest_distance
 from offspan.theory.claims import Claim, Settings, at_most, equal, random_lqr
 from offspan.theory.riccati import (
     GOLDEN_RATIO,
@@ -78,6 +77,12 @@ def _golden_riccati(problem: LQR) -> Iterator[Claim]:
     yield equal("residual of the Riccati equation there", [(0.0, riccati_residual(problem, golden))], "the equation itself")
     yield equal("K* = −c A, each entry", [(-GAIN * A, riccati_controller(problem, P))], "scipy's Riccati solver")
     yield equal("J(K*; e_1) = (1+√5)/2", [(GOLDEN_RATIO, cost(problem, Linear(-GAIN * A), e_1))], f"rollouts of {LONG} steps")
+
+
+def largest_distance(K: np.ndarray) -> float:
+    """max_{i,j} ‖K_i − K_j‖ (Frobenius)."""
+    flat = K.reshape(len(K), -1)
+    return max(float(np.linalg.norm(flat - one, axis=1).max()) for one in flat)
 
 
 def _hessian_eigenvalues(problem: LQR) -> np.ndarray:

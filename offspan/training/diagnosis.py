@@ -9,8 +9,9 @@ import numpy as np
 from offspan.errors import OffspanError, as_states
 from offspan.problems.base import Problem
 from offspan.rollout import cost, rollout
-from offspan.training.batch import Loss, Run
-from offspan.training.loop import Status
+from offspan.training.engine import Run
+from offspan.training.estimators import Loss
+from offspan.training.stopping import Status
 
 EXPLOSION = 100.0  # a cost this many times the least one before it has exploded
 
@@ -32,7 +33,7 @@ class Diagnosis(NamedTuple):
 
     `what` is "state", "cost" (of one time step, or their sum), "gradient", "loss" (J and its gradient are finite, but not those of the
     loss), "update" (where the gradient is finite, but what the optimiser makes of it is not), or "nothing".
-    Along the trajectory from `x0`, `jacobian_norms[h]` = ‖∂x_h/∂x_0‖ and `costate_norms[h]` = ‖∂J/∂x_h‖  [beyond R24].
+    Along the trajectory from `x0`, `jacobian_norms[h]` = ‖∂x_h/∂x_0‖ and `costate_norms[h]` = ‖∂J/∂x_h‖.
 
     >>> import optax, offspan
     >>> problem, one = offspan.identity(1, horizon=2), offspan.basis(1)
@@ -71,10 +72,10 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) -> Diagnosis:
-    """Rolls out the last finite controller of `run` once more, and looks for the first number that is not finite.
+    """Rolls out the last finite controller of `run` once more, and finds the first number that is not finite.
 
-    A state or cost is looked for forwards in time, a costate λ_h = ∂J/∂x_h backwards, in the order in which they are computed. `loss` is
-    the one that the run was trained with, if any  [beyond R24].
+    States and costs are searched forwards in time, costates λ_h = ∂J/∂x_h backwards: in the order in which they are computed. `loss` is the
+    one that the run was trained with, if any.
 
     >>> import optax, offspan
     >>> problem, one = offspan.identity(1, horizon=2), offspan.basis(1)
@@ -86,17 +87,10 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
     x0s = as_states("diagnose", "x0s", x0s, problem.state_dim)
     if not isinstance(run, Run):
         raise OffspanError(
-            f"diagnose: `run` is a {type(run).__name__}, but must be what `train` returned, or `batch.run(r)` of `train_batch`."
+            f"diagnose: `run` is a {type(run).__name__}, but must be what `train` or `train_lqr` returned, or `batch.run(r)` of a batch."
         )
     controller = run.controller
-
-    def closed_loop(x):
-        u = controller(x)
-        return problem.step(x, u), problem.stage_cost(x, u)
-
-    trajectories = jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s)
-    X, C = np.asarray(trajectories.states), np.asarray(trajectories.costs)
-    jacobians, cost_gradients = map(np.asarray, jax.vmap(jax.vmap(jax.jacobian(closed_loop)))(trajectories.states))
+    X, C, jacobians, cost_gradients = map(np.asarray, _along_trajectories(problem, controller, x0s))
     with np.errstate(all="ignore"):
         products, costates = _forwards(jacobians), _backwards(jacobians, problem.cost_scale / len(X) * cost_gradients)
         broken_states, broken_costs, broken_costates = (
@@ -131,6 +125,18 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
         )
 
 
+@eqx.filter_jit
+def _along_trajectories(problem, controller, x0s):
+    """States and costs from each x_0, the Jacobians of the closed loop there, and the gradients of the stage cost."""
+
+    def closed_loop(x):
+        u = controller(x)
+        return problem.step(x, u), problem.stage_cost(x, u)
+
+    trajectories = jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s)
+    return trajectories.states, trajectories.costs, *jax.vmap(jax.vmap(jax.jacobian(closed_loop)))(trajectories.states)
+
+
 def _finite_value_and_gradient(objective: Loss, problem: Problem, controller: Any, x0s: Any) -> tuple[bool, bool]:
     """Whether the objective, and its gradient by the controller's weights, are finite."""
 
@@ -138,7 +144,7 @@ def _finite_value_and_gradient(objective: Loss, problem: Problem, controller: An
         value = objective(problem, controller, x0s)
         return value[0] if isinstance(value, tuple) else value
 
-    value, gradient = eqx.filter_value_and_grad(value_of)(controller)
+    value, gradient = eqx.filter_jit(eqx.filter_value_and_grad(value_of))(controller)
     return bool(np.isfinite(value)), all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
 
 

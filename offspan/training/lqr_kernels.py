@@ -4,7 +4,7 @@ Both compute, for a controller K with closed loop M = A + BK and W = Q + KᵀRK,
 
     X_{h+1} = M X_h,      Λ_H = 2 W X_H,   Λ_h = 2 W X_h + MᵀΛ_{h+1},      ∇J = 1/|S| (Bᵀ Σ_{h<H} Λ_{h+1} X_hᵀ + 2RK Σ_{h≤H} X_h X_hᵀ)
 
-which is `lqr_gradient` with the sums taken out of the time loop. A matrix that a batch does not need (R = 0, Q = I, B = I) is None, and
+which is `lqr_gradient` with the sums taken out of the time loop. What a batch does not need (R = 0, Q = I, B = I, no clipping) is None, and
 left out of its program.
 """
 
@@ -29,6 +29,7 @@ class Systems(NamedTuple):
     R: Float[Array, "r m m"] | None
     x0s: Float[Array, "r s n"]
     learning_rate: Float[Array, "r"]
+    clip: Float[Array, "r"] | None = None  # the largest norm of a gradient
 
 
 def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, count) -> Float[Array, "r m n"]:
@@ -37,9 +38,10 @@ def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, c
     Every product is a sum of elementwise products, written out, so that the compiler sees loops over runs and nothing else. It pays while
     n is small.
     """
-    A, B, Q, R, X0, learning_rate, K = map(_runs_last, (*systems, K))
+    A, B, Q, R, X0, learning_rate, clip, K = map(_runs_last, (*systems, K))
     X0 = jnp.swapaxes(X0, 0, 1)  # (n, s, r)
-    rate = (learning_rate / X0.shape[1])[None, None, :]
+    seen = X0.shape[1]
+    rate = (learning_rate / seen)[None, None, :]
     if X0.shape[1] == 2:
         # The compiler's code for an axis of two takes 17 µs where that for an axis of three takes 9; a zero state stays zero.
         X0 = jnp.pad(X0, ((0, 0), (0, 1), (0, 0)))
@@ -65,9 +67,17 @@ def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, c
         if R is not None:
             visited, _ = jax.lax.scan(lambda total, X: (total + _outer_product(X, X), None), _outer_product(X_H, X_H), states)
             gradient += 2 * _product(_product(R, K), visited)
-        return K - rate * gradient
+        return K - rate * (gradient if clip is None else _clipped(gradient, seen * clip, (0, 1)))
 
     return jnp.moveaxis(jax.lax.fori_loop(0, count, update, K), -1, 0)
+
+
+def _clipped(gradient: Array, largest_norm: Array, axes: tuple[int, ...] | None) -> Array:
+    """Scaled down to that norm where it is longer; by numbers relative to the largest entry, whose squares do not overflow."""
+    largest = jnp.max(jnp.abs(gradient), axis=axes, keepdims=True)
+    unit = gradient / jnp.where(largest > 0, largest, 1)
+    length = jnp.sqrt(jnp.sum(unit**2, axis=axes, keepdims=True))
+    return jnp.where(largest * length > largest_norm, unit / length * largest_norm, gradient)
 
 
 def stage_costs_in_lanes(systems: Systems, K: Float[Array, "r m n"], X: Float[Array, "r k n"], horizon: int) -> Float[Array, "r t k"]:
@@ -110,7 +120,7 @@ def _sum(terms: Iterable[Array]) -> Array:
 
 def descend_by_products(systems: Systems, K: Float[Array, "m n"], horizon: int, count) -> Float[Array, "m n"]:
     """`count` updates of one run by matrix products, states as rows; the sum over times and states is one product, (n, H·s) by (H·s, n)."""
-    A, B, Q, R, X0, learning_rate = systems
+    A, B, Q, R, X0, learning_rate, clip = systems
     s, n = X0.shape
     rate = learning_rate / s
 
@@ -135,7 +145,7 @@ def descend_by_products(systems: Systems, K: Float[Array, "m n"], horizon: int, 
         if R is not None:
             visited = jnp.concatenate([states, X_H[None]]).reshape(-1, n)
             gradient += 2 * R @ K @ (visited.T @ visited)
-        return K - rate * gradient
+        return K - rate * (gradient if clip is None else _clipped(gradient, s * clip, None))
 
     return jax.lax.fori_loop(0, count, update, K)
 

@@ -1,0 +1,331 @@
+"""Network controllers for a non-linear problem: three objectives, many seeds, and what each controller does with seen and unseen states."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pydantic
+import xarray as xr
+
+from offspan.baselines import adversarial_objective
+from offspan.controllers import MLP, Bounded
+from offspan.errors import OffspanError
+from offspan.experiments.lqr import STATUS_FLAGS
+from offspan.experiments.registry import SYSTEMS, preset_of, system
+from offspan.experiments.spec import (
+    Arrays,
+    Matrix,
+    Positive,
+    Rate,
+    Report,
+    Seed,
+    Spec,
+    Strict,
+    Task,
+    distinct,
+    filled,
+    result_attributes,
+)
+from offspan.experiments.store import RunFolder
+from offspan.maps import ExtrapolationMap, extrapolation_map
+from offspan.problems import Problem
+from offspan.rollout import rollout
+from offspan.training import Batch, NoImprovement, Status, diagnose, train_batch
+
+OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {"gradient-descent": optax.sgd, "adam": optax.adam}
+
+
+@functools.cache
+def _transformation(optimizer: str, learning_rate: float) -> optax.GradientTransformation:
+    return OPTIMIZERS[optimizer](learning_rate)
+
+
+class Objective(Strict):
+    """How one of the three objectives of a network experiment is descended."""
+
+    optimizer: Literal["gradient-descent", "adam"]
+    learning_rate: Rate
+
+    def transformation(self) -> optax.GradientTransformation:
+        """The same value for the same words, as programs are compiled for each."""
+        return _transformation(self.optimizer, self.learning_rate)
+
+
+class Adversarial(Objective):
+    """J(S) + coefficient · J(U towards other targets): one target for each unseen state, or one for all."""
+
+    coefficient: Rate = 0.1
+    targets: Matrix
+
+
+class Networks(Spec):
+    """What specs with networks share: their size, and the rule that stops their training  [R24, app:experiments:details:nn:pend]."""
+
+    settings: dict[str, Any] = pydantic.Field({})
+    width: Positive = 50
+    depth: Positive = 4
+    evaluate_every: Positive = pydantic.Field(100, validation_alias=pydantic.AliasChoices("evaluate_every", "look_every"))
+    patience: Positive = 50
+    gain: Rate = 1e-5
+
+    def first_controller(self, problem: Problem, seed: int) -> MLP | Bounded:
+        """Where a seed begins, whatever the objective."""
+        return bounded(MLP.init(jax.random.key(seed), problem.state_dim, problem.control_dim, width=self.width, depth=self.depth), problem)
+
+    def stopping_rule(self) -> NoImprovement:
+        return NoImprovement(every=self.evaluate_every, patience=self.patience, gain=self.gain)
+
+
+def bounded(network: MLP, problem: Problem) -> MLP | Bounded:
+    """Within the bounds of the problem's controls, if it has any."""
+    return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
+
+
+class NetworkSpec(Networks):
+    """Network controllers for a non-linear problem: policy gradient on S, a controller that was trained not to extrapolate, and J̃*(U).
+
+    States and targets that are shorter than the problem's states are filled up with zeros.
+    """
+
+    kind: Literal["network"]
+    problem: str
+    seen_states: Matrix
+    unseen_states: Matrix
+    baseline_seeds: list[Seed] = pydantic.Field([0, 1, 2, 3, 4], min_length=1)  # of the two objectives that are compared with
+    policy_gradient: Objective
+    non_extrapolating: Adversarial
+    minimal_cost: Objective
+
+    @pydantic.field_validator("seeds", "baseline_seeds")
+    @classmethod
+    def _each_once(cls, values):
+        return distinct(values)
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self):
+        n = self.make_problem().state_dim
+        for name in ("seen_states", "unseen_states"):
+            if len(getattr(self, name)[0]) > n:
+                raise OffspanError(f"`{name}` has states of length {len(getattr(self, name)[0])}, but a {self.problem} has {n} numbers")
+        targets = self.non_extrapolating.targets
+        if len(targets[0]) > n or len(targets) not in (1, len(self.unseen_states)):
+            raise OffspanError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
+        return self
+
+    def make_problem(self) -> Problem:
+        return system(self.problem, self.settings)
+
+    def content(self) -> str:
+        return f"{self.problem}, {len(self.seen_states)} seen and {len(self.unseen_states)} unseen states"
+
+
+SPEC = NetworkSpec
+OBJECTIVES = ("policy_gradient", "non_extrapolating", "minimal_cost")
+ATTRIBUTES = {"problem": str, "horizon": float, "diagnoses": str}
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "seen_state": ("seen", "state"),
+    "unseen_state": ("unseen", "state"),
+    "target": ("state",),
+    "normalized_cost": ("seed",),
+    **dict.fromkeys(("least_cost", "baseline_cost", "shown_seed", "shown_baseline_seed", "least_seed"), ()),
+    **{name: (name,) for name in ("seed", "baseline_seed", "iteration")},
+}
+for _objective in OBJECTIVES:
+    _seed = "seed" if _objective == "policy_gradient" else "baseline_seed"
+    VARIABLES |= {f"{_objective}_{name}": (_seed,) for name in ("status", "iterations", "training_cost")}
+    VARIABLES |= {f"{_objective}_{group}_cost": (_seed, group) for group in ("seen", "unseen")}
+    VARIABLES |= {f"{_objective}_curve": (_seed, "iteration")}
+for _objective in OBJECTIVES[:2]:
+    VARIABLES |= {f"{_objective}_{group}_trajectory": (group, "time", "state") for group in ("seen", "unseen")}
+
+
+def tasks(spec: NetworkSpec) -> list[Task]:
+    """The three objectives, by the states that an iteration rolls out."""
+    seen, unseen = len(spec.seen_states), len(spec.unseen_states)
+    return [Task(name, float(weight)) for name, weight in zip(OBJECTIVES, (seen, seen + unseen, unseen), strict=True)]
+
+
+def run_task(spec: NetworkSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, report: Report) -> Arrays:
+    """All seeds of one objective."""
+    problem, seen, unseen, _ = make(spec)
+    starts = [spec.first_controller(problem, seed) for seed in seeds_of(spec, name)]
+    batch = train_batch(
+        problem,
+        starts,
+        unseen if name == "minimal_cost" else seen,
+        optimizer=getattr(spec, name).transformation(),
+        iterations=spec.iterations,
+        loss=_loss(spec, name),
+        stop=spec.stopping_rule(),
+        record_every=spec.evaluate_every,
+        resume=None if resume is None else Batch.from_arrays(resume, starts[0]),
+        on_chunk=lambda batch: report(batch.done / spec.iterations, batch.to_arrays()),
+    )
+    return batch.to_arrays()
+
+
+def make(spec: NetworkSpec) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+    """The problem, the seen states, the unseen states, and for each of these the target of the adversarial objective."""
+    problem = spec.make_problem()
+    rows = spec.seen_states, spec.unseen_states, spec.non_extrapolating.targets
+    seen, unseen, targets = (filled(some, problem.state_dim, spec.precision) for some in rows)
+    return problem, seen, unseen, np.broadcast_to(targets, unseen.shape)
+
+
+def _loss(spec: NetworkSpec, objective: str) -> Callable[..., Any] | None:
+    _, _, unseen, targets = make(spec)
+    adversarial = spec.non_extrapolating
+    return adversarial_objective(unseen, targets, coefficient=adversarial.coefficient) if objective == "non_extrapolating" else None
+
+
+def seeds_of(spec: NetworkSpec, objective: str) -> list[int]:
+    return spec.seeds if objective == "policy_gradient" else spec.baseline_seeds
+
+
+def to_dataset(spec: NetworkSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
+    """Variables of each objective begin with its name. Trajectories are those of the runs that the paper's figures show."""
+    problem, seen, unseen, _ = make(spec)
+    batches = {name: Batch.from_arrays(results[name], spec.first_controller(problem, 0)) for name in OBJECTIVES}
+    data: dict[str, tuple] = {
+        "seen_state": (("seen", "state"), seen, {"long_name": "S, one state a row"}),
+        "unseen_state": (("unseen", "state"), unseen, {"long_name": "U, one state a row"}),
+        "target": ("state", np.asarray(problem.target)),
+    }
+    trajectories: dict[str, np.ndarray] = {}
+    recorded = max((batch.recorded for batch in batches.values()), key=len)
+    for objective, batch in batches.items():
+        seed = "seed" if objective == "policy_gradient" else "baseline_seed"
+        trained_on = "unseen" if objective == "minimal_cost" else "seen"
+        for group, x0s in (("seen", seen), ("unseen", unseen)):
+            X, costs = zip(*(_roll(problem, controller, x0s) for controller in batch.controllers), strict=True)
+            trajectories[f"{objective}_{group}"] = np.stack(X)
+            data[f"{objective}_{group}_cost"] = (seed, group), np.stack(costs), {"long_name": f"J(π; x) of each {group} state x"}
+            data[f"{objective}_{group}_final"] = (seed, group, "state"), np.stack(X)[:, :, -1], {"long_name": "x_H"}
+        data |= {
+            f"{objective}_status": (seed, batch.codes, STATUS_FLAGS),
+            f"{objective}_iterations": (seed, batch.iterations, {"long_name": "updates made"}),
+            f"{objective}_training_cost": (seed, data[f"{objective}_{trained_on}_cost"][1].mean(axis=1), {"long_name": "J of the result"}),
+            f"{objective}_curve": ((seed, "iteration"), _filled(batch.cost, len(recorded)), {"long_name": "J(S or U) before an update"}),
+        }
+        for i, layer in enumerate(_layers(batch)):
+            data[f"{objective}_W{i}"] = (seed, f"output{i}", f"input{i}"), layer[0]
+            data[f"{objective}_b{i}"] = (seed, f"output{i}"), layer[1]
+    coords = {"seed": spec.seeds, "baseline_seed": spec.baseline_seeds, "iteration": recorded}
+    result = xr.Dataset(data, coords=coords, attrs={**result_attributes(spec), **_settings(spec)})
+    result = result.assign(_measures(result))
+    for objective, chosen in (("policy_gradient", "shown_seed"), ("non_extrapolating", "shown_baseline_seed")):
+        place = list(seeds_of(spec, objective)).index(int(result[chosen]))
+        for group in ("seen", "unseen"):
+            shown = trajectories[f"{objective}_{group}"][place]
+            result[f"{objective}_{group}_trajectory"] = (group, "time", "state"), shown, {"long_name": "x_0..x_H of the run that is shown"}
+    result.attrs["diagnoses"] = "\n\n".join(_diagnoses(spec, problem, batches, seen, unseen))
+    return result
+
+
+def _filled(cost: np.ndarray, length: int) -> np.ndarray:
+    """With NaN to the length of the longest objective."""
+    return np.pad(cost, ((0, 0), (0, length - cost.shape[1])), constant_values=np.nan)
+
+
+def _roll(problem: Problem, controller: Any, x0s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Trajectories from each state, and what each costs."""
+    trajectories = jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s)
+    return np.asarray(trajectories.states), problem.cost_scale * np.asarray(trajectories.costs).sum(axis=1)
+
+
+def _layers(batch: Batch) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(W, b) of each layer, with a leading axis of runs."""
+    return list(getattr(batch.weights, "net", batch.weights).layers)
+
+
+def _measures(result: xr.Dataset) -> dict[str, Any]:
+    """J̃*(U), the cost of the non-extrapolating controller, each seed's normalised cost measure (+∞ where it diverged, NaN where there is
+    nothing to normalise by), and which seeds these are of.
+
+    Shown are the policy-gradient run of median measure (the lower one of two, and one that did not diverge, if there is any) and the
+    non-extrapolating run of lowest training cost  [R24, app:experiments:details:nn:pend].
+    """
+    ended_well = {name: (result[f"{name}_status"] != int(Status.diverged)).values for name in OBJECTIVES}
+    worst = lambda name, values: np.where(ended_well[name] & np.isfinite(values), values, np.inf)  # noqa: E731
+    least_costs = worst("minimal_cost", result.minimal_cost_unseen_cost.mean("unseen"))
+    least = least_costs.min()
+    shown_baseline = int(np.argmin(worst("non_extrapolating", result.non_extrapolating_training_cost)))
+    baseline = worst("non_extrapolating", result.non_extrapolating_unseen_cost.mean("unseen"))[shown_baseline]
+    costs = worst("policy_gradient", result.policy_gradient_unseen_cost.mean("unseen"))
+    measure = (costs - least) / (baseline - least) if least < baseline < np.inf else np.full(len(costs), np.nan)
+    order = np.argsort(costs, kind="stable")
+    middle = min((len(order) - 1) // 2, max(int(np.isfinite(costs).sum()) - 1, 0))
+    return {
+        "least_cost": ((), float(least), {"long_name": "J̃*(U): the lowest cost of the runs trained on U"}),
+        "baseline_cost": ((), float(baseline), {"long_name": "J(π_no-ext; U)"}),
+        "normalized_cost": ("seed", measure, {"long_name": "(J(π; U) − J̃*(U)) / (J(π_no-ext; U) − J̃*(U))"}),
+        "shown_seed": ((), int(result.seed[order[middle]])),
+        "shown_baseline_seed": ((), int(result.baseline_seed[shown_baseline])),
+        "least_seed": ((), int(result.baseline_seed[int(np.argmin(least_costs))])),
+    }
+
+
+def _diagnoses(spec: NetworkSpec, problem: Problem, batches: dict[str, Batch], seen: np.ndarray, unseen: np.ndarray) -> list[str]:
+    """A paragraph for each run that diverged."""
+    return [
+        f"{objective}, seed {seed}: {diagnose(problem, batch.run(r), x0s, loss=_loss(spec, objective))}"
+        for objective, batch in batches.items()
+        for x0s in [unseen if objective == "minimal_cost" else seen]
+        for r, seed in enumerate(seeds_of(spec, objective))
+        if batch.codes[r] == Status.diverged
+    ]
+
+
+def shown_controller(spec: NetworkSpec, result: xr.Dataset) -> MLP | Bounded:
+    """Policy gradient's controller of the seed that is shown, from a stored result."""
+    shown = result.sel(seed=int(result.shown_seed))
+    names = [(f"policy_gradient_W{i}", f"policy_gradient_b{i}") for i in range(spec.depth)]
+    if any(name not in result for pair in names for name in pair):
+        raise OffspanError(f"the result of {spec.name} holds no networks; run it again to have them.")
+    network = MLP([(jnp.asarray(shown[W].values), jnp.asarray(shown[b].values)) for W, b in names])
+    return bounded(network, spec.make_problem())
+
+
+def _settings(spec: NetworkSpec) -> dict[str, Any]:
+    problem: Any = spec.make_problem()
+    objectives = {name: f"{getattr(spec, name).optimizer}, {getattr(spec, name).learning_rate:g}" for name in OBJECTIVES}
+    # Rounded, as it may be in single precision; a system without one is shown by its time steps.
+    time_step = {"time_step": float(f"{float(problem.time_step):.6g}")} if hasattr(problem, "time_step") else {}
+    rotation = {"rotation": problem.rotation} if hasattr(problem, "rotation") else {}
+    preset = {"preset": name} if (name := preset_of(spec)) else {}
+    return {**preset, "problem": spec.problem, "horizon": problem.horizon, **time_step, **rotation, **objectives}
+
+
+def map_of_run(
+    folder: RunFolder, coordinates: list[int] | None, *, points: int, margin: float
+) -> tuple[ExtrapolationMap, NetworkSpec, np.ndarray, np.ndarray]:
+    """The map of the controller that the run's figures show, about its seen and unseen states; with the spec and these states.
+
+    The other coordinates are those of the seen states in the mean.
+    """
+    spec = folder.spec()
+    if not isinstance(spec, NetworkSpec):
+        raise OffspanError(f"{folder.path} is a run of the kind {spec.kind}; maps are drawn of network runs.")
+    if points < 2 or points > 1000 or not 0 <= margin < 100:
+        raise OffspanError(f"a map of {points} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
+    chosen = list(dict.fromkeys(coordinates or SYSTEMS[spec.problem].mapped))
+    with jax.enable_x64(spec.precision == "float64"):
+        problem, seen, unseen, _ = make(spec)
+        if not all(0 <= d < problem.state_dim for d in chosen) or len(chosen) > 2:
+            raise OffspanError(
+                f"`--coordinate` {chosen} must be one or two of 0..{problem.state_dim - 1}, the numbers of a {spec.problem}'s state."
+            )
+        axes = {d: _about(np.concatenate([seen, unseen]), d, points, margin) for d in chosen}
+        controller = shown_controller(spec, folder.load_result())
+        return extrapolation_map(problem, controller, axes, at=seen.mean(axis=0)), spec, seen, unseen
+
+
+def _about(states: np.ndarray, coordinate: int, points: int, margin: float) -> np.ndarray:
+    """A coordinate in which the states do not differ is given the spread of the one in which they differ most."""
+    low, high = states[:, coordinate].min(), states[:, coordinate].max()
+    spread = high - low or np.ptp(states, axis=0).max() or 1.0
+    return np.linspace(low - margin * spread, high + margin * spread, points, dtype=states.dtype)

@@ -1,0 +1,269 @@
+"""Methods of choosing initial states, compared: each chooses for every system or start, and all that was chosen is trained to the end."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pydantic
+import xarray as xr
+
+from offspan.baselines import minimal_cost
+from offspan.errors import OffspanError, nearest
+from offspan.experiments.lqr import STATUS_FLAGS
+from offspan.experiments.network import Networks, Objective
+from offspan.experiments.registry import FAMILIES, SYSTEMS, system
+from offspan.experiments.selection_training import Instance, instance, stopping, train_sets
+from offspan.experiments.spec import Arrays, Matrix, Positive, Rate, Report, Spec, Task, distinct, filled, result_attributes
+from offspan.problems import LQR, Problem
+from offspan.selection import select
+from offspan.selection.criteria import CRITERIA, Setting
+from offspan.selection.methods import METHODS, random_sets
+from offspan.selection.pilots import costs_from
+from offspan.selection.select import check_pool
+
+
+class SelectionSpec(Networks):
+    """Methods of choosing initial states, compared: `choose` of the candidates by each method, against random sets, all trained to the end.
+
+    For a family of LQRs a seed is a system, trained from K = 0; elsewhere it is a network to begin with. Candidates are e_1..e_dim for an
+    LQR, unless they are given; states that are shorter than the problem's are filled up with zeros.
+    """
+
+    kind: Literal["selection"]
+    problem: str
+    dim: Positive | None = None
+    horizon: Positive | None = None
+    candidates: Matrix | None = None
+    scale: Rate = 1.0
+    choose: Positive
+    sets: Positive = 100  # random sets to compare with, or all there are
+    methods: list[str] = pydantic.Field(min_length=1)
+    policy_gradient: Objective
+    pilot_sets: Positive = 32
+    pilot_iterations: Positive  # of the longest pilot run
+    evaluations: Positive = pydantic.Field(20, validation_alias=pydantic.AliasChoices("evaluations", "looks"))
+
+    @pydantic.field_validator("methods", "seeds")
+    @classmethod
+    def _each_once(cls, values):
+        return distinct(values)
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self):
+        known = [name for name in METHODS if name not in ("random", "exhaustive")]
+        for name in self.methods:
+            if name not in known:
+                raise OffspanError(f"method {name!r} is not one to compare{nearest(name, known)}; there are {', '.join(known)}")
+        if self.problem not in (every := [*FAMILIES, *SYSTEMS]):
+            raise OffspanError(f"problem {self.problem!r} is unknown{nearest(self.problem, every)}; there are {', '.join(every)}")
+        if self.is_lqr():
+            if self.dim is None or self.horizon is None or self.settings:
+                raise OffspanError(f"`{self.problem}` needs `dim` and `horizon`, and has no [settings]")
+        elif self.dim is not None or self.horizon is not None or self.candidates is None:
+            raise OffspanError(f"a {self.problem} needs `candidates`, and has [settings] in place of `dim` and `horizon`")
+        for key in ("iterations", "quick_iterations"):
+            if (getattr(self, key) or 0) % self.evaluations:
+                raise OffspanError(f"`{key}` is {getattr(self, key)}, but must be a multiple of `evaluations`, {self.evaluations}")
+        problem = self.make_problem(self.seeds[0])
+        if self.candidates is not None and len(self.candidates[0]) > problem.state_dim:
+            raise OffspanError(
+                f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {problem.state_dim} numbers"
+            )
+        pool = self.pool()
+        check_pool("the comparison", problem, pool, self.choose)
+        number = math.comb(len(pool), self.choose)
+        if self.is_lqr() and number > self.sets:
+            raise OffspanError(f"`sets` is {self.sets}, but all {number} sets of an LQR are trained; raise it")
+        if "flow" in self.methods and (not self.is_lqr() or self.policy_gradient.optimizer != "gradient-descent"):
+            raise OffspanError("the method 'flow' is for an LQR and gradient-descent; leave it out")
+        return self
+
+    def pool(self) -> np.ndarray:
+        """The candidates (c, n)."""
+        n = self.make_problem(self.seeds[0]).state_dim
+        return filled(np.eye(n).tolist() if self.candidates is None else self.candidates, n, self.precision)
+
+    def is_lqr(self) -> bool:
+        return self.problem in FAMILIES
+
+    def make_problem(self, seed: int) -> Problem:
+        if self.is_lqr():
+            return FAMILIES[self.problem].make(seed, self.dim or 1, self.horizon or 1)
+        return system(self.problem, self.settings)
+
+    def as_quick(self) -> "Spec":
+        """Also with fewer seeds, and for a network with fewer sets."""
+        iterations = self.quick_iterations or max(self.iterations // 20 // self.evaluations, 1) * self.evaluations
+        pilot = max(self.pilot_iterations * iterations // self.iterations, 1)
+        fewer = {} if self.is_lqr() else {"sets": min(self.sets, 12), "pilot_sets": min(self.pilot_sets, 8)}
+        seeds = self.seeds[: max(len(self.seeds) // 10, 3)]
+        return self._variant("quick", iterations=iterations, pilot_iterations=pilot, seeds=seeds, quick=True, **fewer)
+
+    def content(self) -> str:
+        return f"{self.problem}, {self.choose} of {len(self.pool())} states"
+
+
+SPEC = SelectionSpec
+RUN, METHOD = ("seed", "set"), ("seed", "method")
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "candidates": ("candidate", "state"),
+    "sets": ("set", "seen"),
+    "is_random": ("set",),
+    "cost": (*RUN, "candidate"),
+    **dict.fromkeys(("cost_curve", "alignment_curve", "coverage_curve"), (*RUN, "iteration")),
+    **dict.fromkeys(("status", "iterations"), RUN),
+    "score": (*RUN, "criterion"),
+    **dict.fromkeys(("choice", "rollouts"), METHOD),
+    "own_cost": (*METHOD, "candidate"),
+    **dict.fromkeys(("explores", "least_cost"), ("seed",)),
+    **{name: (name,) for name in ("seed", "method", "criterion", "iteration")},
+}
+ATTRIBUTES = {"problem": str, **dict.fromkeys(("choose", "pilot_iterations", "pilot_sets"), float)}
+POOL_KEY = 20_241  # of the random sets; the same for all seeds, so that methods and random sets are paired
+
+
+def tasks(spec: SelectionSpec) -> list[Task]:
+    """A choice for each seed, training on all sets, and for networks on all candidates, by the states that an iteration rolls out."""
+    count = len(spec.pool())
+    pilots = spec.choose * spec.pilot_sets * spec.pilot_iterations / spec.iterations / 4
+    choices = [Task(_choice(seed), pilots / len(spec.seeds)) for seed in spec.seeds]
+    training = Task("sets", float(_pool_size(spec) * spec.choose), needs=tuple(task.name for task in choices))
+    return [*choices, training, *([] if spec.is_lqr() else [Task("all-candidates", float(count))])]
+
+
+def _choice(seed: int) -> str:
+    return f"choice-{seed}"
+
+
+def run_task(spec: SelectionSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, report: Report) -> Arrays:
+    if name == "sets":
+        return train_sets(spec, all_sets(spec, needed), resume, report)
+    if name == "all-candidates":
+        return train_sets(spec, np.arange(len(spec.pool()))[None], resume, report)
+    return _choose(spec, int(name.removeprefix("choice-")), resume, report)
+
+
+def _choose(spec: SelectionSpec, seed: int, resume: Arrays | None, report: Report) -> Arrays:
+    """What each method chose for one seed, as far as it is known: the first `done` of them.
+
+    `chosen` (method, k), indices in ascending order; `rollouts` (method,); `own_cost` (method, c): J of what the method itself trained on
+    its choice, NaN where it trained nothing; `explores`: whether any choice does.
+    """
+    pool, methods = spec.pool(), len(spec.methods)
+    state: dict[str, np.ndarray] = (
+        dict(resume)
+        if resume
+        else {
+            "chosen": np.zeros((methods, spec.choose), int),
+            "rollouts": np.zeros(methods, int),
+            "own_cost": np.full((methods, len(pool)), np.nan),
+            "explores": np.array(True),
+            "done": np.array(0),
+        }
+    )
+    problem, controller = instance(spec, seed)
+    for m in range(int(state["done"]), methods):
+        method = spec.methods[m]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "select: ")  # what it warns of stands in the result
+            selection = select(
+                problem,
+                pool,
+                spec.choose,
+                method=method,
+                key=jax.random.fold_in(jax.random.key(seed), m),
+                controllers=controller,
+                scale=spec.scale,
+                # In closed form, a training of full length costs no more than a short one.
+                iterations=spec.iterations if method == "flow" else spec.pilot_iterations,
+                optimizer=spec.policy_gradient.transformation(),
+                stop=stopping(spec),
+                sets=spec.pilot_sets,
+            )
+        state = {name: value.copy() for name, value in state.items()} | {"explores": np.array(selection.explores), "done": np.array(m + 1)}
+        state["chosen"][m], state["rollouts"][m] = np.sort(selection.indices), selection.rollouts
+        if selection.controllers is not None:
+            (own,) = selection.controllers
+            state["own_cost"][m] = np.inf if own is None else costs_from(problem, [own], jnp.asarray(pool))[0]
+        report((m + 1) / methods, state)
+    return state
+
+
+def all_sets(spec: SelectionSpec, results: Mapping[str, Arrays]) -> np.ndarray:
+    """The random sets, and after them what else was chosen: (q, k)."""
+    pool = random_sets(jax.random.key(POOL_KEY), len(spec.pool()), spec.choose, spec.sets)
+    chosen = _choices(spec, results, "chosen").reshape(-1, spec.choose)
+    return np.array(list(dict.fromkeys(map(tuple, [*pool.tolist(), *chosen.tolist()]))))
+
+
+def _choices(spec: SelectionSpec, results: Mapping[str, Arrays], name: str) -> np.ndarray:
+    """One of the arrays of all choices, with a leading axis of seeds."""
+    return np.stack([results[_choice(seed)][name] for seed in spec.seeds])
+
+
+def to_dataset(spec: SelectionSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
+    """Costs J, one for each candidate, of every set from every seed; what each method chose; and what was known before training."""
+    trained = results["sets"]
+    chosen, rollouts, own_cost, explores = (_choices(spec, results, name) for name in ("chosen", "rollouts", "own_cost", "explores"))
+    pool, every, sets = spec.pool(), [instance(spec, seed) for seed in spec.seeds], all_sets(spec, results)
+    shape = len(every), len(sets)
+
+    def laid_out(record: np.ndarray) -> np.ndarray:
+        """(q, r, …) as (seed, set, …, iteration)."""
+        return np.moveaxis(record.reshape(len(record), *shape, *record.shape[2:]), 0, -1)
+
+    def curve(record: np.ndarray) -> np.ndarray:
+        """In single precision, which is what a picture shows, and half of the file."""
+        return laid_out(record).astype(np.float32)
+
+    place = {tuple(one): i for i, one in enumerate(sets.tolist())}
+    choice = np.array([[place[tuple(one)] for one in of_seed] for of_seed in chosen.tolist()])
+    costs = laid_out(trained["cost"])
+    scores = [_scores(spec, instance, pool, sets) for instance in every]
+    least_cost = _least(every, pool, [results[name] for name in ("sets", "all-candidates") if name in results], own_cost)
+    data: dict[str, tuple] = {
+        "candidates": (("candidate", "state"), pool, {"long_name": "the states to choose from"}),
+        "sets": (("set", "seen"), sets, {"long_name": "indices of the candidates in each set"}),
+        "is_random": ("set", np.arange(len(sets)) < _pool_size(spec), {"long_name": "drawn at random, not only chosen by a method"}),
+        "cost": ((*RUN, "candidate"), costs[..., -1], {"long_name": "J from each candidate after training"}),
+        "cost_curve": ((*RUN, "iteration"), curve(trained["cost"].mean(axis=2)), {"long_name": "J over all candidates during training"}),
+        "alignment_curve": ((*RUN, "iteration"), curve(trained["alignment"]), {"long_name": "cos(∇J(S), ∇J(all candidates))"}),
+        "coverage_curve": ((*RUN, "iteration"), curve(trained["coverage"]), {"long_name": "largest distance to a visited state"}),
+        "status": (RUN, trained["codes"].reshape(shape), STATUS_FLAGS),
+        "iterations": (RUN, trained["iterations"].reshape(shape), {"long_name": "updates made"}),
+        "score": ((*RUN, "criterion"), np.stack(scores), {"long_name": "what is said of the set before training"}),
+        "choice": (METHOD, choice, {"long_name": "the set that the method chose"}),
+        "rollouts": (METHOD, rollouts, {"long_name": "rollouts that the method made"}),
+        "own_cost": ((*METHOD, "candidate"), own_cost, {"long_name": "J from each candidate of what the method itself trained"}),
+        "explores": ("seed", explores, {"long_name": "whether any choice explores"}),
+        "least_cost": ("seed", least_cost, {"long_name": "the least J over all candidates, or the least that was found"}),
+    }
+    iterations = spec.iterations // spec.evaluations * np.arange(spec.evaluations + 1)
+    coords = {"seed": spec.seeds, "method": spec.methods, "criterion": list(CRITERIA), "iteration": iterations}
+    settings = {key: getattr(spec, key) for key in ("problem", "choose", "pilot_iterations", "pilot_sets")}
+    training = f"{spec.policy_gradient.optimizer}, {spec.policy_gradient.learning_rate:g}"
+    shapes = {"dim": spec.dim, "horizon": spec.horizon} if spec.is_lqr() else {}
+    return xr.Dataset(data, coords=coords, attrs={**result_attributes(spec), **settings, **shapes, "policy_gradient": training})
+
+
+def _pool_size(spec: SelectionSpec) -> int:
+    return min(spec.sets, math.comb(len(spec.pool()), spec.choose))
+
+
+def _scores(spec: SelectionSpec, instance: Instance, pool: np.ndarray, sets: np.ndarray) -> np.ndarray:
+    """(set, criterion)"""
+    n = instance.problem.state_dim
+    setting = Setting(instance.problem, jnp.asarray(pool), [instance.controller], jnp.full(n, spec.scale, pool.dtype))
+    return np.stack([criterion(setting).value(sets) for criterion in CRITERIA.values()], axis=1)
+
+
+def _least(every: list[Instance], pool: np.ndarray, trained: list[Arrays], own_cost: np.ndarray) -> np.ndarray:
+    """For an LQR by its closed form; for networks the lowest cost of all runs, among them those that were trained on all candidates."""
+    if len(trained) == 1:
+        return np.array([float(minimal_cost(problem, pool)) for problem, _ in every if isinstance(problem, LQR)])
+    found = [part["cost"][-1].mean(axis=1).min() for part in trained]
+    return np.full(len(every), np.nanmin([*found, *own_cost.mean(axis=2).ravel()]))

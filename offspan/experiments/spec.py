@@ -1,0 +1,188 @@
+"""What every experiment has: the content of a small TOML file, in which every word becomes a value once."""
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pydantic
+import tomli_w
+
+from offspan.errors import OffspanError, nearest
+from offspan.files import read_arrays
+
+Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
+Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
+Rate = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
+Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+
+
+def _rectangular(rows: list[list[float]]) -> list[list[float]]:
+    if not all(rows):
+        raise OffspanError("has an empty row")
+    if len(lengths := {len(row) for row in rows}) > 1:
+        raise OffspanError(f"has rows of different lengths, {sorted(lengths)}")
+    return rows
+
+
+def distinct(values: list | None) -> list | None:
+    if values is not None and len(set(values)) < len(values):
+        raise OffspanError(f"has a value twice: {values}")
+    return values
+
+
+Matrix = Annotated[list[list[Number]], pydantic.Field(min_length=1), pydantic.AfterValidator(_rectangular)]
+
+
+def filled(rows: list[list[float]], length: int, precision: str) -> np.ndarray:
+    """States (s, n): what a spec gives of each, and zeros."""
+    given = np.asarray(rows, precision)
+    return np.pad(given, ((0, 0), (0, length - given.shape[1])))
+
+
+class Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class Spec(Strict):
+    """What every experiment has."""
+
+    kind: Any  # a Literal in each kind of spec
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    title: str = ""
+    seeds: list[Seed] = pydantic.Field([0], min_length=1)
+    iterations: Positive
+    precision: Literal["float32", "float64"] = "float64"
+    quick_iterations: Positive | None = None
+    quick: bool = False
+
+    @pydantic.field_validator("seeds", mode="before")
+    @classmethod
+    def _counted(cls, seeds: Any) -> Any:
+        """A number stands for the seeds 0, 1, …"""
+        return list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) and 0 < seeds <= 100_000 else seeds
+
+    def as_quick(self) -> "Spec":
+        """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
+        iterations = self.quick_iterations or max(self.iterations // 20, 1)
+        return self._variant("quick", iterations=iterations, quick=True)
+
+    def with_seeds(self, count: int) -> "Spec":
+        """The same experiment with the seeds 0..count−1, under a name of its own."""
+        if not 1 <= count <= 100_000:
+            raise OffspanError(f"the number of seeds is {count}, but must be from 1 to 100,000.")
+        return self._variant(f"{count}-seeds", seeds=list(range(count)))
+
+    def _variant(self, suffix: str, **update: Any) -> "Spec":
+        """The same with other values, under a name of its own; a run that it is compared with is varied likewise."""
+        other = getattr(self, "compare_with", None)
+        beside = {"compare_with": f"{other}-{suffix}"} if other else {}
+        return self.model_copy(update={"name": f"{self.name}-{suffix}", **beside, **update})
+
+    def digest(self) -> str:
+        """Which experiment this is: a hash of all of it but its title."""
+        content = json.dumps(self.model_dump(mode="json", exclude={"title"}), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    def content(self) -> str:
+        """What is trained, in a few words."""
+        return ""
+
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Task(NamedTuple):
+    """A piece of an experiment: it depends on the spec and on the results of the tasks that it `needs`; `weight` is its share of the work.
+
+    Its result, and what it resumes from, are arrays.
+    """
+
+    name: str
+    weight: float
+    needs: tuple[str, ...] = ()
+
+
+Report = Callable[[float, Arrays], Any]  # called by a task with the share done, from 0 to 1, and what it can be resumed from
+
+
+def result_attributes(spec: Spec) -> dict[str, Any]:
+    """What a result says of itself."""
+    return {
+        "kind": spec.kind,
+        "name": spec.name,
+        "title": spec.title,
+        "iterations": spec.iterations,
+        "quick": int(spec.quick),
+        "precision": spec.precision,
+    }
+
+
+def to_toml(spec: Spec) -> str:
+    """What `load_spec` reads, with a list of numbers on one line."""
+    text = tomli_w.dumps(spec.model_dump(exclude_none=True))
+    innermost = re.compile(r"\[\n\s*([^\[\]]*?),\n\s*\]")
+    shorter = innermost.sub(lambda found: "[" + ", ".join(item.strip() for item in found[1].split(",\n")) + "]", text)
+    return shorter if tomllib.loads(shorter) == tomllib.loads(text) else text  # brackets in a string, say
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """`file = "….npz"` under a system's matrices stands for the arrays A, B, Q, R in that file, beside the spec."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise OffspanError(f"there is no file {str(path)!r}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OffspanError(f"{path} is not a TOML file: {error}.") from error
+    content.setdefault("name", path.stem)
+    matrices = content.get("matrices", {})
+    for own in matrices.values() if isinstance(matrices, dict) else ():
+        if isinstance(own, dict) and "file" in own:
+            own.update(_read_matrices(path.parent / str(own.pop("file"))))
+    return content
+
+
+def _read_matrices(path: Path) -> dict[str, Any]:
+    try:
+        arrays = read_arrays(path)
+    except FileNotFoundError as error:
+        raise OffspanError(str(error)) from None
+    if wrong := [name for name, array in arrays.items() if array.dtype.kind not in "fiub"]:
+        raise OffspanError(f"{path}: `{wrong[0]}` is not an array of real numbers; write it with numpy.savez(path, A=…, B=…).")
+    return {name: array.astype(float).tolist() for name, array in arrays.items()}
+
+
+def validated(model: type[pydantic.BaseModel], content: dict[str, Any], source: str, inside: str = "") -> Any:
+    """`content` as a `model`; its first mistake becomes one sentence. `inside` is the table of the spec that it is of."""
+    try:
+        return model.model_validate(content)
+    except pydantic.ValidationError as error:
+        # A key misspelt is also a key missing; the misspelling is the better news.
+        first = next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
+        place = ".".join([*([inside] if inside else []), *map(str, first["loc"])])
+        if first["type"] == "extra_forbidden":
+            known = list(_model_at(model, first["loc"][:-1]).model_fields)
+            hint = nearest(str(first["loc"][-1]), known) or f"; there are {', '.join(known)}"
+            raise OffspanError(f"{source}: there is no key {place!r}{hint}.") from None
+        message = first["msg"].removeprefix("Value error, ").rstrip(".")
+        if first["type"] == "list_type":
+            message = "must be a list, in brackets"
+        where = f"`{place}`: " if place else ""
+        given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
+        raise OffspanError(f"{source}: {where}{message}{given}.") from None
+
+
+def _model_at(model: type[pydantic.BaseModel], places: tuple[Any, ...]) -> type[pydantic.BaseModel]:
+    """The model of a table inside a spec."""
+    for place in places:
+        if place in model.model_fields:
+            inner = [model.model_fields[place].annotation]
+            while inner and not (isinstance(inner[0], type) and issubclass(inner[0], pydantic.BaseModel)):
+                inner = [*get_args(inner[0]), *inner[1:]]
+                inner = [one for one in inner if get_args(one) or (isinstance(one, type) and issubclass(one, pydantic.BaseModel))]
+            model = inner[0] if inner else model  # pyright: ignore[reportAssignmentType]
+    return model

@@ -1,1 +1,0 @@
-"""What is asked: small TOML files, checked at the door."""

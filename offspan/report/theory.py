@@ -1,0 +1,306 @@
+"""The claims of the theory as tables, and the figures of the theory pages."""
+
+import inspect
+import json
+import math
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch
+from rich import box
+from rich.table import Table as RichTable
+
+from offspan.report.lqr import SCALE
+from offspan.report.results import BLUE, GREEN, PINK, VERMILLION, legend_below, styled, subplots
+from offspan.report.tables import markdown_rows
+from offspan.theory import illustrations, random_illustrations
+from offspan.theory.claims import Claim, Settings
+from offspan.theory.illustrations import Columns, Dynamics
+from offspan.theory.random_illustrations import Surfaces
+from offspan.theory.verify import STATEMENTS
+
+VERDICTS = {"holds": "green", "FAILS": "bold red", "does not apply": "yellow"}  # with their colours on the terminal
+SEEN, UNSEEN, OTHER = BLUE, VERMILLION, GREEN
+SURFACES = {(2, True): "sphere", (1, False): "projective plane", (0, False): "Klein bottle", (0, True): "torus"}
+
+
+def statement_text(label: str) -> str:
+    """The statement itself: the docstring of its function, as one paragraph."""
+    return " ".join((inspect.getdoc(STATEMENTS[label]) or "").split())
+
+
+def terminal_claims(claims: list[Claim], settings: Settings) -> RichTable:
+    table = RichTable(title=_title(settings), caption=verdict(claims), box=box.SIMPLE_HEAD)
+    table.add_column("statement, and what was measured", overflow="fold")
+    for heading in ("measured", "", "predicted", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, group in groupby(claims, key=lambda claim: claim.label):
+        table.add_row(f"[bold]{label}[/bold]")
+        for claim in group:
+            shown = "" if claim.verdict == "does not apply" else claim.verdict
+            colour = VERDICTS[claim.verdict]
+            table.add_row(f"[{colour}]{claim.text}[/]" if not shown else claim.text, *_numbers(claim), f"[{colour}]{shown}[/]")
+    return table
+
+
+def markdown_claims(claims: list[Claim], settings: Settings) -> str:
+    lines = [f"# {_title(settings)}", "", verdict(claims), "", "Tolerances are relative to predictions larger than 1."]
+    headings = ["claim", "measured", "", "predicted", "tolerance", "by", "verdict"]
+    for label, group in groupby(claims, key=lambda claim: claim.label):
+        rows = [[claim.text, *_numbers(claim), f"{claim.tolerance:g}", claim.route, claim.verdict] for claim in group]
+        lines += ["", f"## `{label}`", "", statement_text(label), "", *markdown_rows(headings, rows)]
+    return "\n".join([*lines, ""])
+
+
+def json_claims(claims: list[Claim], settings: Settings, version: str) -> str:
+    """NaN, which JSON does not have, as null."""
+    content: dict[str, Any] = {"offspan": version, "settings": settings._asdict(), "claims": []}
+    for claim in claims:
+        fields = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in claim._asdict().items()}
+        content["claims"].append({**fields, "verdict": claim.verdict})
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def verdict(claims: list[Claim]) -> str:
+    counted = [claim for claim in claims if claim.verdict != "does not apply"]
+    failed = [claim for claim in counted if not claim.holds]
+    passed_over = len(claims) - len(counted)
+    parts = [f"{len(counted) - len(failed)} of {len(counted)} claims hold"]
+    if failed:
+        parts.append("failing: " + ", ".join(dict.fromkeys(claim.label for claim in failed)))
+    if passed_over:
+        parts.append(f"{passed_over} statement{'s' if passed_over > 1 else ''} passed over")
+    return "; ".join(parts) + "."
+
+
+def _title(settings: Settings) -> str:
+    seeds = "1 seed" if settings.seeds == 1 else f"{settings.seeds} seeds"
+    return f"Statements of the paper and beyond, at D = {settings.dim}, H = {settings.horizon}, {seeds} unless a claim says otherwise"
+
+
+def _numbers(claim: Claim) -> tuple[str, str, str]:
+    whole = claim.tolerance == 0 and claim.relation == "=" and claim.predicted.is_integer() and claim.measured.is_integer()
+    show = (lambda value: f"{value:.0f}") if whole else _six_digits
+    return show(claim.measured), claim.relation, show(claim.predicted)
+
+
+def _six_digits(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:#.6g}" if value == 0 or 1e-4 <= abs(value) < 1e6 else f"{value:.5e}"
+
+
+def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
+    """The figures of the theory pages, at their own settings, each with the data behind it."""
+    return {
+        "intuition": intuition_figure(illustrations.intuition()),
+        "shift-horizon": shift_horizon_figure(illustrations.shift_over_horizons(), dim=5),
+        "norm-gap": norm_gap_figure(illustrations.norm_gap_over_dimensions()),
+        "shift-weights": weight_figure(illustrations.shift_over_weights(), dim=5),
+        "random-bounds": bounds_figure(random_illustrations.exact_and_bounds(dim=10), dim=10),
+        "random-rates": rates_figure(random_illustrations.best_rates()),
+        "random-systems": systems_figure(random_illustrations.ratios_of_systems()),
+        "random-training": end_figure(random_illustrations.first_step_and_end(5, 3), dim=5, horizon=3),
+        "surfaces": surfaces_figure(random_illustrations.small_surfaces()),
+    }
+
+
+@styled
+def intuition_figure(panels: list[Dynamics]) -> tuple[Figure, pd.DataFrame]:
+    """Where x ↦ (A + BK) x sends the unit circle, the seen and the unseen direction  [R24, fig:intuition]."""
+    figure, axes = subplots(10.5, 3.9, 1, len(panels), sharex=True, sharey=True)
+    turn = np.linspace(0, 2 * np.pi, 200)
+    circle = np.array([np.cos(turn), np.sin(turn)])
+    rows = []
+    for ax, panel in zip(axes, panels, strict=True):
+        ax.plot(*circle, color="0.7", linewidth=1, linestyle="--")
+        ax.plot(*(panel.closed_loop @ circle), color="0.25", linewidth=1.2)
+        ax.plot(*panel.visited.T, "o", color="black", markersize=3.5, label="visited in training")
+        for colour, label, x in ((SEEN, "seen direction", (1.0, 0.0)), (UNSEEN, "unseen direction", (0.0, 1.0))):
+            image = panel.closed_loop @ np.array(x)
+            ax.plot(*x, "o", color=colour, markersize=6, label=label)
+            ax.add_patch(FancyArrowPatch(x, tuple(image), arrowstyle="-|>", mutation_scale=12, color=colour, linewidth=1.6))
+            rows.append((panel.name, label, *image, np.linalg.norm(image)))
+        lengths = [row[4] for row in rows[-2:]]
+        ax.set_title(f"{_math(panel.name)}\nseen goes to length {lengths[0]:.2f}, unseen to {lengths[1]:.2f}", fontsize=9)
+        ax.set_aspect("equal")
+        ax.set_xlabel("seen direction")
+    axes[0].set_ylabel("unseen direction")
+    legend_below(axes[0], 3)
+    figure.suptitle("One step of x ↦ (A + BK)x: dashed, the unit circle; solid, its image (rotation by 50°, S = {e₁}, H = 8)")
+    return figure, pd.DataFrame(rows, columns=["controller", "direction", "seen_coordinate", "unseen_coordinate", "length"])
+
+
+@styled
+def shift_horizon_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFrame]:
+    """Both measures of the shift against H: closed form, one step, training to the end, and the paper's bound."""
+    data = pd.DataFrame(columns)
+    figure, axes = subplots(9.5, 3.8, 1, 2, sharey=True)
+    share, bounded = data.horizon / dim, data[data.horizon % dim == 0]
+    for ax, measure in zip(axes, ("optimality", "cost"), strict=True):
+        ax.plot(share, data[measure], color=SEEN, label="closed form, any H")
+        ax.plot(share, data[f"one_step_{measure}"], "o", color=SEEN, markersize=3.5, label="one step, η of the proposition")
+        ax.plot(share, data[f"slow_{measure}"], "D", color=UNSEEN, markersize=4.5, label="trained to the end, η / 10")
+        ax.plot(bounded.horizon / dim, bounded.bound, "_", color="black", markersize=11, label="the paper's bound (H divisible by D)")
+        ax.set(title=f"{measure} measure, normalised", xlabel="horizon over dimension  H / D")
+    axes[0].set(ylabel=SCALE, ylim=(0, 1.05))
+    legend_below(axes[0], 4, fontsize=8)
+    figure.suptitle(
+        f"Shift, D = {dim}, S = {{e₁}}: a longer horizon extrapolates better, at the learning rate of the proposition above all"
+    )
+    return figure, data
+
+
+@styled
+def norm_gap_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
+    """By how much ‖K_pg‖² exceeds the least norm, against D."""
+    data = pd.DataFrame(columns)
+    figure, ax = subplots(6.0, 4.0)
+    for (periods, line), colour, marker in zip(data.groupby("periods"), (SEEN, OTHER, UNSEEN), "os^", strict=True):
+        ax.plot(line.dim, line.gap, color=colour, linewidth=1)
+        ax.plot(line.dim, line.measured, marker, color=colour, markersize=5, label=_periods(periods))
+    bound = data[data.periods == data.periods.min()]
+    ax.plot(bound.dim, bound.lower_bound, color="black", linestyle="--", linewidth=1, label="lower bound (⌈D/2⌉ − 1)/4")
+    ax.set(title="Policy gradient does not find the smallest norm", xlabel="dimension D")
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel(r"$\|K_{\mathrm{pg}}\|^2 - \min_{K \in \mathcal{K}_S} \|K\|^2$")
+    ax.legend(title="markers: one step; lines: closed form")
+    return figure, data
+
+
+@styled
+def weight_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFrame]:
+    """Both measures of the shift for Q = diag(1, w, …, w), against w."""
+    data = pd.DataFrame(columns)
+    figure, axes = subplots(9.5, 3.8, 1, 2, sharey=True)
+    for ax, measure in zip(axes, ("optimality", "cost"), strict=True):
+        for (periods, line), colour, marker in zip(data.groupby("periods"), (SEEN, UNSEEN), "os", strict=True):
+            ax.plot(line.weight, line[measure], color=colour, linewidth=1)
+            ax.plot(line.weight, line[f"one_step_{measure}"], marker, color=colour, markersize=4, label=_periods(periods))
+        ax.set_xscale("symlog", linthresh=1e-2)
+        ax.set_xlim(left=-1e-3)
+        ax.set_ylim(bottom=0)
+        ax.axvline(1.0, color="0.6", linewidth=0.8, linestyle=":")
+        ax.set(title=f"{measure} measure, normalised", xlabel="weight w of the other directions (at w = 1, Q = I)")
+    axes[0].set_ylabel(SCALE)
+    axes[0].legend(title="markers: one step; lines: closed form")
+    figure.suptitle(f"Shift, D = {dim}, S = {{e₁}}, Q = diag(1, w, …, w): where only e₁ costs, extrapolation is perfect")
+    return figure, data
+
+
+def _periods(periods: Any) -> str:
+    return "H = D" if periods == 1 else f"H = {periods:g} D"
+
+
+def _math(name: str) -> str:
+    return name.replace("K(5)", "$K^{(5)}$").replace("K_pg", r"$K_{\mathrm{pg}}$").replace("K_no-ext", r"$K_{\mathrm{no\!-\!ext}}$")
+
+
+@styled
+def bounds_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFrame]:
+    """Exact values against the theorem's bounds over H."""
+    data = pd.DataFrame(columns)
+    figure, axes = subplots(11.0, 3.6, 1, 3)
+    panels = (
+        ("rate", "learning rate", "best", "the theorem's largest"),
+        ("norm", r"$\mathbb{E}\,\|\nabla J(K^{(1)})\|^2$", "exact", "upper bound"),
+        ("gain", "reduction of the ratio, 1 − ratio", "at the best η", "promised at the theorem's η"),
+    )
+    for ax, (name, label, exact, bound) in zip(axes, panels, strict=True):
+        ax.plot(data.horizon, data[name], "o-", color=SEEN, label=exact)
+        ax.plot(data.horizon, data[f"{name}_bound"], "s--", color=UNSEEN, label=bound)
+        ax.set(yscale="log", xticks=data.horizon, title=label, xlabel="horizon H")
+        ax.legend()
+    figure.suptitle(f"The first step on random systems, D = {dim}, one seen state: exact, and by the bounds of the theorem")
+    return figure, data
+
+
+@styled
+def rates_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
+    """The best learning rate, and the reduction of the ratio there, over D for each H and |S|."""
+    data = pd.DataFrame(columns)
+    figure, axes = subplots(10.0, 4.2, 1, 2)
+    colours, styles = dict(zip(sorted(set(data.horizon)), (SEEN, OTHER, UNSEEN), strict=False)), {1: "-", 2: "--", 4: ":"}
+    for H, seen in sorted(set(zip(data.horizon, data.seen, strict=True))):
+        line = data[(data.horizon == H) & (data.seen == seen)]
+        look = {"color": colours[H], "linestyle": styles.get(seen, "-.")}
+        axes[0].plot(line.dim, line.rate, label=f"H = {H:g}, |S| = {seen:g}", **look)
+        axes[0].plot(line.dim.max() * 1.12, line.rate_limit.iloc[0], "<", color=colours[H], markersize=5)
+        axes[1].plot(line.dim, line.gain, **look)
+    for ax, title in zip(axes, ("best learning rate η* = a / 2b", "reduction at η*: 1 − ratio = a² / 4b"), strict=True):
+        ax.set(xscale="log", yscale="log", title=title, xlabel="dimension D")
+    legend_below(axes[0], 3)
+    figure.suptitle("Exact law of the first step; triangles: the limit 3|S| / (H(H+1)) for large D")
+    return figure, data
+
+
+@styled
+def systems_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
+    """How single systems scatter about the law: the share of systems at or below each ratio."""
+    data = pd.DataFrame(columns)
+    figure, ax = subplots(6.4, 3.8)
+    for dim, colour, style in zip(sorted(set(data.dim)), (SEEN, OTHER, UNSEEN), ("-", "--", "-."), strict=False):
+        ratio = np.sort(data.ratio[data.dim == dim])
+        label = f"D = {dim:g}: {np.mean(ratio > 1):.1%} of systems above 1"
+        ax.plot(ratio, np.arange(1, len(ratio) + 1) / len(ratio), color=colour, linestyle=style, linewidth=1.5, label=label)
+    ax.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
+    ax.set_xlim(max(0.3, data.ratio.quantile(0.002)), min(1.5, data.ratio.quantile(0.998)) + 0.02)
+    ax.set(title="Single systems after one step at the best η", xlabel="optimality measure over that of K_no-ext")
+    ax.set_ylabel("share of systems at or below")
+    ax.legend()
+    return figure, data
+
+
+@styled
+def end_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure, pd.DataFrame]:
+    """How far the law of the first step predicts the end of training."""
+    data = pd.DataFrame(columns)
+    figure, ax = subplots(6.4, 4.0)
+    dense = np.linspace(0, data.eta.max(), 200)
+    ax.plot(dense, np.polyval(np.polyfit(data.eta, data.exact, 2), dense), color=SEEN, label="mean after one step: the exact law")
+    simulated = "mean after one step, simulated (± 4 standard errors)"
+    ax.errorbar(data.eta, data["mean"], yerr=4 * data.standard_error, fmt="o", color=SEEN, markersize=4, label=simulated)
+    ax.plot(data.eta, data["median"], "--", color=OTHER, label="median after one step")
+    trained = data.trained_median.where(np.isfinite(data.trained_median))
+    ax.plot(data.eta, trained, "D-.", color=UNSEEN, markersize=4, label="median after training to the end")
+    ax.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
+    ax.set(title=f"Random systems, D = {dim}, H = {horizon}, one seen state", xlabel="learning rate η")
+    ax.set_ylabel("optimality measure over that of K_no-ext")
+    ax.legend(fontsize=8)
+    return figure, data
+
+
+@styled
+def surfaces_figure(surfaces: Surfaces) -> tuple[Figure, pd.DataFrame]:
+    """Polygons with their edges glued in pairs: edges of one colour are one edge of the surface, arrows head to head."""
+    words = list(dict.fromkeys(letters for letters, _ in surfaces))
+    figure, axes = subplots(10.0, 6.6, len(words), len(surfaces) // len(words))
+    rows = []
+    for ax, (letters, gluing) in zip(axes.flat, surfaces, strict=True):
+        name = SURFACES[gluing.euler_characteristic, gluing.orientable]
+        _draw_polygon(ax, letters, gluing.pairs)
+        shown = "".join(letter if letter == "A" else "Aᵀ" for letter in letters)
+        ax.set_title(f"Tr({shown}): {name}, χ = {gluing.euler_characteristic}\nadds {gluing.term}")
+        rows.append((letters, gluing.pairs, gluing.euler_characteristic, gluing.orientable, str(gluing.term)))
+    figure.suptitle("All gluings of two words of four letters; their terms add up to the expectation")
+    return figure, pd.DataFrame(rows, columns=["word", "pairs", "euler_characteristic", "orientable", "term"])
+
+
+def _draw_polygon(ax: Axes, letters: str, pairs: tuple[tuple[int, int], ...]) -> None:
+    corners = np.array([(np.cos(t), np.sin(t)) for t in np.pi * (0.75 - 2 * np.arange(len(letters)) / len(letters))])
+    edges = {k: look for pair, *look in zip(pairs, (SEEN, UNSEEN, OTHER, PINK), "abcd", strict=False) for k in pair}
+    for k, letter in enumerate(letters, start=1):
+        colour, label = edges[k]
+        start, end = corners[k - 1], corners[k % len(letters)]
+        tail, head = (start, end) if letter == "A" else (end, start)
+        look = {"arrowstyle": "-|>", "mutation_scale": 16, "color": colour, "linewidth": 2.2, "shrinkA": 3, "shrinkB": 3}
+        ax.add_patch(FancyArrowPatch(tuple(tail), tuple(head), **look))
+        x, y = (start + end) / 2 * 1.28
+        ax.text(x, y, f"{'A' if letter == 'A' else 'Aᵀ'} ({label})", ha="center", va="center", color=colour, fontsize=10)
+    ax.plot(*corners.T, "o", color="0.3", markersize=4)
+    ax.set(xlim=(-1.25, 1.25), ylim=(-1.1, 1.1), aspect="equal")
+    ax.axis("off")

@@ -1,0 +1,355 @@
+"""The engine of all gradient training: compiled chunks of updates, and between them, on the host, progress, checkpoints and the end.
+
+N iterations are N updates, and a cost recorded at iteration i is that of the controller before update i. Each device advances its share of
+the runs; a run that has ended is frozen until all have ended. One run is a batch of one.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+
+from offspan.controllers import stack_weights, unstack_weights
+from offspan.errors import OffspanError
+from offspan.problems.base import Problem
+from offspan.rollout import Controller, cost
+from offspan.training.estimators import Estimator
+from offspan.training.stopping import RUNNING, Status, StoppingRule
+
+CHUNK = 1_000  # iterations in one compiled call, at most: enough to hide the call
+SECONDS = 2.0  # that such a call should take at most, so that Ctrl-C, progress and checkpoints answer within seconds
+RUNS = PartitionSpec("runs")
+
+
+class Run(NamedTuple):
+    """A training run; `iterations` updates were made, and a diverged run failed at the iteration of that number.
+
+    `cost[q]` = J(π; S) before update `recorded[q]`. A diverged run keeps its last finite controller  [R24, eq:policy_grad].
+
+    >>> import optax, offspan
+    >>> problem, zero = offspan.identity(1, horizon=1), offspan.Linear([[0.0]])
+    >>> run = offspan.train(problem, zero, offspan.basis(1), optimizer=optax.sgd(0.25), iterations=2)
+    >>> run.cost.tolist(), run.K.tolist()  # 1 + (1 + K)², where 1 + K halves with each update
+    ([2.0, 1.25], [[-0.75]])
+    """
+
+    controller: Any
+    cost: np.ndarray  # (q,)
+    status: Status
+    iterations: int
+    recorded: np.ndarray  # (q,)
+
+    @property
+    def K(self) -> Float[Array, "m n"]:
+        """Of a linear controller."""
+        return self.controller.K
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """Training runs r, `done` iterations in: their result, and all that is needed to resume them.
+
+    `cost[r, q]` = J(π_r; S_r) before update `recorded[q]`: every `record_every` iterations from 0, and after the last update; NaN after the
+    end of a run. `train_lqr_batch` records both normalised measures as well  [R24, eq:policy_grad, sec:prelim:extrapolation].
+
+    >>> import optax, offspan
+    >>> starts = [offspan.Linear([[0.0]]), offspan.Linear([[-1.0]])]  # J(K) = 1 + (1 + K)², least at −1
+    >>> batch = offspan.train_batch(
+    ...     offspan.identity(1, horizon=1), starts, offspan.basis(1), optimizer=optax.sgd(0.25), iterations=2, record_every=1
+    ... )
+    >>> batch.cost.tolist(), batch.run(0).controller.K.tolist()
+    ([[2.0, 1.25, 1.0625], [1.0, 1.0, 1.0]], [[-0.75]])
+    """
+
+    weights: PyTree  # of the controllers, with a leading axis of runs
+    structure: PyTree  # of a controller, without its weights
+    codes: np.ndarray  # (r,): status as integers
+    iterations: np.ndarray  # (r,): updates made
+    done: int
+    recorded: np.ndarray  # (q,)
+    cost: np.ndarray  # (r, q)
+    normalized_optimality: np.ndarray | None = None  # (r, q)
+    normalized_cost: np.ndarray | None = None  # (r, q)
+    carried: tuple[np.ndarray, ...] = ()  # the leaves of the loop's state
+
+    def __repr__(self) -> str:
+        return f"Batch({len(self.codes)} runs, {self.done} iterations: {', '.join(map(str, self.status))})"
+
+    @cached_property
+    def controllers(self) -> list[Any]:
+        """What each run returns; before its end, where it is."""
+        return unstack_weights(self.weights, self.structure)
+
+    @cached_property
+    def status(self) -> np.ndarray:
+        """(r,), of Status."""
+        return np.array([Status(code) for code in self.codes.tolist()], object)
+
+    @property
+    def K(self) -> np.ndarray:
+        """Of linear controllers, (r, m, n)."""
+        return self.weights.K
+
+    def run(self, r: int) -> Run:
+        """Run r of the batch."""
+        made = int(self.iterations[r])
+        kept = self.recorded <= made
+        return Run(self.controllers[r], self.cost[r, kept], Status(int(self.codes[r])), made, self.recorded[kept])
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """All of it as arrays, for a checkpoint."""
+        fields = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
+        leaves = {f"weights.{i}": leaf for i, leaf in enumerate(jax.tree.leaves(self.weights))}
+        carried = {f"carried.{i}": leaf for i, leaf in enumerate(self.carried)}
+        return {name: np.asarray(value) for name, value in {**fields, **leaves, **carried}.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], controller: Controller) -> "Batch":
+        """The batch whose `to_arrays` these are, of controllers that differ from `controller` in their weights alone."""
+        weights, structure = eqx.partition(controller, eqx.is_inexact_array)
+        stored = [arrays[f"weights.{i}"] for i in range(len(jax.tree.leaves(weights)))]
+        carried = tuple(arrays[f"carried.{i}"] for i in range(sum(name.startswith("carried.") for name in arrays)))
+        fields: dict[str, Any] = {name: arrays[name] for name in FIELDS if name in arrays} | {"done": int(arrays["done"])}
+        return cls(jax.tree.unflatten(jax.tree.structure(weights), stored), structure, carried=carried, **fields)
+
+
+FIELDS = ("codes", "iterations", "done", "recorded", "cost", "normalized_optimality", "normalized_cost")
+
+
+class LoopState(eqx.Module):
+    """What a run carries from one update to the next; on the host with a leading axis of runs."""
+
+    weights: PyTree
+    optimizer_state: PyTree
+    memory: PyTree
+    key: Key[Array, "*r"]
+    iteration: Int[Array, "*r"]
+    status: Int[Array, "*r"]
+
+
+class Settings(NamedTuple):
+    """What the compiled program depends on, beside shapes."""
+
+    problem: Problem
+    estimator: Estimator
+    optimizer: Any  # optax's, or another value with `init` and `update`
+    stop: StoppingRule
+
+
+def next_chunk(count: int, seconds: float) -> int:
+    """How many iterations the next compiled call makes, if `count` of them took `seconds`."""
+    return max(1, min(int(count * SECONDS / max(seconds, 1e-9)), 10 * count, CHUNK))
+
+
+def run_batch(
+    where: str,
+    settings: Settings,
+    controllers: Sequence[Controller],
+    x0s: Float[Array, "r s n"],
+    *,
+    key: PRNGKeyArray,
+    iterations: int,
+    record_every: int,
+    record_last: bool = True,
+    resume: Batch | None = None,
+    on_chunk: Callable[[Batch], Any] | None = None,
+) -> Batch:
+    """Trains all controllers to their ends. `on_chunk` gets the batch after every compiled chunk, the last time as it is returned."""
+    runs = len(controllers)
+    weights, structure = stack_weights(controllers)
+    loop = LoopState(
+        weights,
+        jax.vmap(settings.optimizer.init)(weights),
+        jax.vmap(settings.stop.init)(weights),
+        jax.vmap(lambda r: jax.random.fold_in(key, r))(jnp.arange(runs)),
+        jnp.zeros(runs, int),
+        jnp.full(runs, RUNNING),
+    )
+    done, recorded, costs = 0, np.empty(0, int), np.empty((runs, 0), _cost_dtype(settings, controllers[0], x0s))
+    if resume is not None:
+        loop = _restore(where, resume, loop, iterations, record_every)
+        sooner = resume.recorded < resume.done  # a last record that is not among those of a longer run
+        done, recorded, costs = resume.done, resume.recorded[sooner], resume.cost[:, sooner]
+    devices = jax.devices()[:runs]
+    mesh = Mesh(np.array(devices), ("runs",))
+    filled = np.minimum(np.arange(-(-runs // len(devices)) * len(devices)), runs - 1)  # equal shares: the last run fills them up
+    loop, x0s = jax.device_put(jax.tree.map(lambda leaf: _strong(leaf)[filled], (loop, x0s)), NamedSharding(mesh, RUNS))
+
+    def batch(weights: PyTree) -> Batch:
+        codes, made = np.asarray(loop.status)[:runs].astype(np.int8), np.asarray(loop.iteration)[:runs]
+        carried = tuple(_as_numpy(leaf)[:runs] for leaf in jax.tree.leaves(loop))
+        returned = jax.tree.map(lambda leaf: np.asarray(leaf)[:runs], weights)
+        return Batch(returned, structure, codes, made, done, recorded, costs, carried=carried)
+
+    advance = lambda loop, count: _advance(mesh, settings, structure, x0s, loop, np.asarray(count))  # noqa: E731
+    chunk = 1
+    if done < iterations:
+        jax.block_until_ready(advance(loop, 0))  # compiles, so that the clock measures updates alone
+    while done < iterations:
+        count, started = min(chunk, iterations - done), time.perf_counter()
+        loop, found = advance(loop, count)
+        made = np.asarray(loop.iteration)  # waits for the chunk
+        chunk = next_chunk(count, time.perf_counter() - started)
+        columns = np.arange(-done % record_every, min(count, made.max() - done + 1), record_every)
+        recorded, costs = np.append(recorded, done + columns), np.append(costs, np.asarray(found)[:runs, columns], axis=1)
+        done = iterations if np.all(np.asarray(loop.status) != RUNNING) else done + count
+        if on_chunk is not None and done < iterations:
+            on_chunk(batch(loop.weights))
+    returned, J = _results(mesh, settings, structure, x0s, loop)
+    finished = np.asarray(loop.status)[:runs] == RUNNING
+    if record_last and finished.any():
+        recorded = np.append(recorded, iterations)
+        costs = np.append(costs, np.where(finished, np.asarray(J)[:runs], np.nan)[:, None].astype(costs.dtype), axis=1)
+    result = batch(returned)
+    if on_chunk is not None:
+        on_chunk(result)
+    return result
+
+
+def _cost_dtype(settings: Settings, controller: Controller, x0s: Array) -> np.dtype:
+    return jax.eval_shape(lambda X: cost(settings.problem, controller, X), x0s[0]).dtype
+
+
+def _strong(leaf: Array) -> Array:
+    """With a type of its own: a constant's is weak, the first chunk makes it strong, and the second would be compiled again."""
+    return leaf if _is_key(leaf) else jax.lax.convert_element_type(leaf, leaf.dtype)
+
+
+def _is_key(leaf: Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _as_numpy(leaf: Array) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _restore(where: str, resume: Batch, start: LoopState, iterations: int, record_every: int) -> LoopState:
+    """The state of the loop that `resume` carries."""
+    leaves, structure = jax.tree.flatten(start)
+    same_leaves = isinstance(resume, Batch) and [(leaf.shape, leaf.dtype) for leaf in resume.carried] == [
+        (leaf.shape, leaf.dtype) for leaf in map(_as_numpy, leaves)
+    ]
+    fits = (
+        same_leaves
+        and resume.done <= iterations
+        # Before its last one, a batch has a record every `record_every` iterations, until the last of its runs has ended.
+        and np.array_equal(
+            resume.recorded[resume.recorded < resume.done], np.arange(0, min(resume.done, resume.iterations.max() + 1), record_every)
+        )
+    )
+    if not fits:
+        raise OffspanError(f"{where}: `resume` belongs to another batch; resume it with the settings that it was made with.")
+    restored = [
+        jax.random.wrap_key_data(jnp.asarray(new), impl=jax.random.key_impl(old)) if _is_key(old) else jnp.asarray(new)
+        for new, old in zip(resume.carried, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(structure, restored)
+
+
+@eqx.filter_jit
+def _advance(mesh, settings, structure, x0s, loop, count):
+    """Up to `count` ≤ CHUNK updates of each run, as one program whatever `count` is; and the cost before each of them (r, CHUNK).
+
+    The iteration that ends a run makes no update, and its cost is recorded.
+    """
+    shared, constants = eqx.partition((settings, structure), eqx.is_array)
+
+    def advance_share(shared, loop, x0s, count):
+        (problem, estimator, optimizer, stop), structure = eqx.combine(shared, constants)
+
+        def update(run: LoopState, x0s):
+            def estimate(weights):
+                return estimator(jax.random.fold_in(run.key, run.iteration), problem, eqx.combine(weights, structure), x0s)
+
+            found = estimate(run.weights)
+            # Line searches and the like want more than the gradient; other optimisers leave it aside.
+            extra = {"value": _descended(found), "grad": found.gradient, "value_fn": lambda weights: _descended(estimate(weights))}
+            change, optimizer_state = optax.with_extra_args_support(optimizer).update(
+                found.gradient, run.optimizer_state, run.weights, **extra
+            )
+            current, updated = (run.weights, run.optimizer_state), (eqx.apply_updates(run.weights, change), optimizer_state)
+            memory, fired = stop.update(run.memory, run.iteration, found.cost, run.weights)
+            status = jnp.where(_stays_finite(updated, current), RUNNING, int(Status.diverged))
+            status = jnp.where(fired, int(Status.converged), status)
+            status = jnp.where(jnp.isfinite(found.cost), status, int(Status.diverged))
+            running = run.status == RUNNING
+            status = jnp.where(running, status, run.status).astype(run.status.dtype)
+            goes_on = status == RUNNING
+            weights, optimizer_state = _where(goes_on, updated, current)
+            after = LoopState(weights, optimizer_state, _where(running, memory, run.memory), run.key, run.iteration + goes_on, status)
+            return after, jnp.where(running, found.cost, jnp.nan)
+
+        def unfinished(carry):
+            made, loop, _ = carry
+            return (made < count) & jnp.any(loop.status == RUNNING)
+
+        def body(carry):
+            made, loop, costs = carry
+            loop, J = _each(update)(loop, x0s)
+            return made + 1, loop, costs.at[made].set(J)
+
+        J = jax.eval_shape(_each(update), loop, x0s)[1]
+        _, loop, costs = jax.lax.while_loop(unfinished, body, (0, loop, jnp.full((CHUNK, *J.shape), jnp.nan, J.dtype)))
+        return loop, costs.T
+
+    return _on_devices(mesh, advance_share)(shared, loop, x0s, count)
+
+
+@eqx.filter_jit
+def _results(mesh, settings, structure, x0s, loop) -> tuple[PyTree, Float[Array, "r"]]:
+    """The weights that each run returns, and J of its last ones."""
+    shared, constants = eqx.partition((settings, structure), eqx.is_array)
+
+    def results_of_share(shared, loop, x0s, _):
+        settings, structure = eqx.combine(shared, constants)
+
+        def result(run: LoopState, x0s):
+            J = cost(settings.problem, eqx.combine(run.weights, structure), x0s)
+            returned = settings.stop.result(run.memory, J, run.weights)
+            return _where(run.status == int(Status.diverged), run.weights, returned), J
+
+        return _each(result)(loop, x0s)
+
+    return _on_devices(mesh, results_of_share)(shared, loop, x0s, None)
+
+
+def _descended(estimate) -> Float[Array, ""]:
+    return estimate.cost if estimate.value is None else estimate.value
+
+
+def _where(condition: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
+
+
+def _each(function: Callable) -> Callable:
+    """`function` of one run, for every run of a share. A run that is alone is not mapped: its products stay products of matrices."""
+
+    def of_share(*shares):
+        if jax.tree.leaves(shares)[0].shape[0] > 1:
+            return jax.vmap(function)(*shares)
+        return jax.tree.map(lambda leaf: leaf[None], function(*jax.tree.map(lambda leaf: leaf[0], shares)))
+
+    return of_share
+
+
+def _on_devices(mesh: Mesh, of_share: Callable) -> Callable:
+    """`of_share(shared, loop, x0s, count)` on every device, each with its share of the runs in `loop` and `x0s`."""
+    if mesh.size == 1:
+        return of_share  # some solvers cannot be used inside shard_map
+    every = PartitionSpec()
+    return jax.shard_map(of_share, mesh=mesh, in_specs=(every, RUNS, RUNS, every), out_specs=RUNS, check_vma=False)
+
+
+def _stays_finite(new: PyTree, old: PyTree) -> Bool[Array, ""]:
+    """Whether no number stopped being finite; also in the optimiser, as an infinite second moment would freeze Adam without a word."""
+    floats = [(a, b) for a, b in zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True) if jnp.issubdtype(a.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(a) | ~jnp.isfinite(b)) for a, b in floats]))

@@ -1,0 +1,313 @@
+"""Thousands of linear controllers at once: runs of one shape, shared out over all devices.
+
+Runs are grouped by the number of their seen states, so that no run computes with states that it does not have, and in each chunk of
+iterations every group advances as one compiled program. Each device takes a share of the runs and works through it in blocks that stay in
+its cache. Every thousand iterations, runs that are no longer finite are repeated from a thousand before by `train_lqr`, which says when
+they diverged and what their last finite controller was; so both agree on that, too, and neither depends on how long a chunk took.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as Spec
+from jaxtyping import ArrayLike, Float
+
+from offspan.controllers import Linear
+from offspan.errors import OffspanError, as_count, as_floats, as_positive, as_states
+from offspan.measures import normalization
+from offspan.problems.lqr import LQR, as_lqr
+from offspan.training.engine import CHUNK, Batch, next_chunk
+from offspan.training.lqr_kernels import (
+    Systems,
+    descend_by_products,
+    descend_in_lanes,
+    stage_costs_by_products,
+    stage_costs_in_lanes,
+)
+from offspan.training.stopping import RUNNING, Status
+from offspan.training.train import train_lqr
+
+LANES = 32  # runs in a block of small systems: a few vectors of each number, and all of a block's numbers in the first cache
+SMALL = 8  # systems up to this dimension are written out in lanes
+GPU_WORKSPACE = 2**31  # bytes for the states and costates of the runs that a GPU trains side by side
+RECORDS = ("cost", "normalized_optimality", "normalized_cost")
+
+
+def train_lqr_batch(
+    problems: Sequence[LQR],
+    x0s: Sequence[Float[ArrayLike, "_ n"]],
+    *,
+    learning_rate: float | Sequence[float] | np.ndarray,
+    iterations: int,
+    K0: Float[ArrayLike, "r m n"] | None = None,
+    clip: float | None = None,
+    record_every: int = 100,
+    resume: Batch | None = None,
+    on_chunk: Callable[[Batch], Any] | None = None,
+    memory_limit: float | None = None,
+) -> Batch:
+    """K_r ← K_r − η_r ∇J_r(K_r; S_r) for every run r at once; each has its own problem, seen states, learning rate and start.
+
+    Each run is that of `train_lqr`  [R24, eq:policy_grad]. All problems have one n, m and H; the seen sets may differ in size. Records are
+    NaN where a measure is not defined. `on_chunk` is called with the batch after each chunk of iterations, and `resume` continues such a
+    batch bit for bit; later chunks fill the same record arrays, so copy what you keep longer. `memory_limit` is in bytes, by default what
+    the machine has free.
+
+    >>> import offspan
+    >>> systems, seen = [offspan.identity(2, horizon=2), offspan.shift(2, horizon=2)], [offspan.basis(2, 1)] * 2
+    >>> batch = offspan.train_lqr_batch(systems, seen, learning_rate=0.125, iterations=1)
+    >>> batch.normalized_optimality.tolist()  # the shift comes by e_2, which goes to 3/4 e_1 then; the identity does not
+    [[1.0, 1.0], [1.0, 0.5625]]
+    """
+    where = "train_lqr_batch"
+    problems, x0s = list(problems), list(x0s)
+    if not problems or len(problems) != len(x0s):
+        raise OffspanError(f"{where}: `problems` has {len(problems)} entries and `x0s` {len(x0s)}; pass one seen set for each problem.")
+    shapes = {(as_lqr(where, p).state_dim, p.control_dim, p.horizon) for p in problems}
+    if len(shapes) > 1:
+        raise OffspanError(f"{where}: `problems` have several shapes (n, m, H), {sorted(shapes)}; train each shape in its own batch.")
+    (n, m, _), runs = shapes.pop(), len(problems)
+    x0s = [np.asarray(as_states(where, f"x0s[{r}]", x, n)) for r, x in enumerate(x0s)]
+    iterations = as_count(where, "iterations", iterations, least=0)
+    every = as_count(where, "record_every", record_every, least=1)
+    rates = np.broadcast_to(np.asarray(learning_rate, float), (runs,)) if np.ndim(learning_rate) == 0 else np.asarray(learning_rate, float)
+    if rates.shape != (runs,) or not (np.all(np.isfinite(rates)) and np.all(rates > 0)):
+        raise OffspanError(f"{where}: `learning_rate` is {learning_rate!r}, but must be one positive, finite number, or one for each run.")
+    largest = None if clip is None else as_positive(where, "clip", clip)
+    recorded = np.unique(np.append(np.arange(0, iterations, every), iterations))
+    _check_memory(where, runs, n, m, len(recorded), memory_limit)
+
+    dtype = np.result_type(*(p.A.dtype for p in problems), *x0s)
+    groups = [_Group(problems, x0s, rates, largest, np.array(members), dtype) for members in _by_size(x0s)]
+    if resume is None:
+        start = np.zeros((runs, m, n)) if K0 is None else np.asarray(as_floats(where, "K0", K0, shape=(runs, m, n), meaning="one K a run"))
+        empty = np.full((runs, len(recorded)), np.nan, dtype)
+        weights, structure = eqx.partition(Linear(np.zeros((m, n))), eqx.is_inexact_array)
+        codes, made = np.full(runs, RUNNING, np.int8), np.zeros(runs, int)
+        records = [empty.copy() for _ in RECORDS]
+        K = start.astype(dtype)
+        batch = Batch(jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, *records, carried=(K,))
+    elif not isinstance(resume, Batch) or resume.normalized_cost is None or resume.K.shape != (runs, m, n):
+        raise OffspanError(f"{where}: `resume` belongs to another batch, of other runs.")
+    elif not np.array_equal(resume.recorded, recorded):
+        raise OffspanError(f"{where}: `resume` belongs to another batch, with {len(resume.recorded)} records in place of {len(recorded)}.")
+    else:
+        batch = replace(resume, **{record: getattr(resume, record).copy() for record in RECORDS})
+        for group in groups:
+            group.freeze(np.flatnonzero(batch.codes[group.members] != RUNNING))
+    slots = -(-CHUNK // every) + 1
+    if batch.done == iterations:
+        return batch if batch.done else _advance(groups, batch, 0, slots, every)
+    _advance(groups, batch, 0, slots, every)  # compiles, so that the clock measures updates alone
+    chunk = 1
+    while batch.done < iterations:
+        count, started = min(chunk, iterations - batch.done, CHUNK - batch.done % CHUNK), time.perf_counter()
+        batch = _advance(groups, batch, count, slots, every)
+        chunk = next_chunk(count, time.perf_counter() - started)
+        if on_chunk is not None:
+            on_chunk(batch)
+    return batch
+
+
+def _by_size(x0s: list[np.ndarray]) -> list[list[int]]:
+    sizes = sorted({len(x) for x in x0s})
+    return [[r for r, x in enumerate(x0s) if len(x) == size] for size in sizes]
+
+
+def _advance(groups: list["_Group"], batch: Batch, count: int, slots: int, every: int) -> Batch:
+    """The batch after `count` more updates; records are filled in where they are due."""
+    K, alive, upto = batch.K.copy(), batch.codes == RUNNING, batch.done + count
+    due = np.flatnonzero((batch.recorded >= batch.done) & (batch.recorded < upto))
+    slot = batch.recorded[due] // every - batch.done // every  # slot 0 is the start of the chunk, where a record may be due or not
+    J = np.empty(len(K), K.dtype)
+    for group in groups:
+        members = group.members
+        K_new, records, last = group.advance(K[members], batch.done, count, slots, every)
+        K[members], J[members] = np.where(alive[members, None, None], K_new, K[members]), last[0]
+        for record, value, final in zip(RECORDS, records, last, strict=True):
+            stored = getattr(batch, record)
+            stored[np.ix_(members, due)] = np.where(alive[members, None], value[:, slot], np.nan)
+            if batch.recorded[-1] == upto:
+                stored[members, -1] = np.where(alive[members], final, np.nan)
+    made = batch.iterations + np.where(alive, count, 0)
+    batch = replace(batch, weights=jax.tree.map(lambda _: K, batch.weights), iterations=made, done=upto)
+    return batch if upto % CHUNK and batch.recorded[-1] != upto else _settle(groups, batch, J)
+
+
+def _settle(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
+    """Ends the runs that diverged since the controllers that the batch carries; J is the cost of those that it has now."""
+    (anchor,), K, codes, iterations = batch.carried, batch.K.copy(), batch.codes.copy(), batch.iterations.copy()
+    begun = (batch.done - 1) // CHUNK * CHUNK
+    since = batch.recorded[(batch.recorded >= begun) & (batch.recorded < batch.done)]
+    # The cost overflows before the controller does.
+    finite = np.isfinite(K).all(axis=(1, 2)) & np.isfinite(J) & np.isfinite(batch.cost[:, np.isin(batch.recorded, since)]).all(axis=1)
+    suspect = (codes == RUNNING) & ~finite
+    for group in groups:
+        for i in np.flatnonzero(suspect[group.members]):
+            r = group.members[i]
+            rate, length = float(group.rates[i]), batch.done - begun
+            again = train_lqr(group.problems[i], group.x0s[i], learning_rate=rate, iterations=length, K0=anchor[r], clip=group.clip)
+            K[r] = again.K
+            if again.status == Status.diverged:
+                codes[r], iterations[r] = int(again.status), begun + again.iterations
+                for record in RECORDS:
+                    getattr(batch, record)[r, batch.recorded > iterations[r]] = np.nan
+        group.freeze(np.flatnonzero(suspect[group.members] & (codes[group.members] != RUNNING)))
+    weights = jax.tree.map(lambda _: K, batch.weights)
+    return replace(batch, weights=weights, codes=codes, iterations=iterations, carried=(K.copy(),))
+
+
+class _Layout(NamedTuple):
+    """How a group's runs lie on the devices: what its program is compiled for, beside the shapes."""
+
+    mesh: Mesh
+    horizon: int
+    in_lanes: bool
+    blocks: int
+    block: int
+
+    @classmethod
+    def of(cls, runs: int, n: int, m: int, s: int, horizon: int) -> "_Layout":
+        """Blocks that fit the cache of a CPU, or that fill a GPU without filling its memory."""
+        devices = jax.devices()
+        in_lanes = max(n, m) <= SMALL
+        cache, memory = LANES if in_lanes else 1, max(GPU_WORKSPACE // (8 * 3 * horizon * s * n), 1)
+        most = cache if devices[0].platform == "cpu" else memory
+        share = -(-runs // len(devices))
+        blocks = -(-share // most)
+        block = -(-share // blocks)
+        return cls(Mesh(np.array(devices), ("runs",)), horizon, in_lanes, blocks, -(-block // 8) * 8 if in_lanes else block)
+
+    def put(self, values: np.ndarray) -> jax.Array:
+        """On the devices, shared out over the runs, filled up with zeros to whole blocks: a system of zeros stays zero."""
+        padded = self.mesh.size * self.blocks * self.block
+        filled = np.concatenate([values, np.zeros((padded - len(values), *values.shape[1:]), values.dtype)])
+        return jax.device_put(filled, NamedSharding(self.mesh, Spec("runs")))
+
+
+class _Group:
+    """The runs whose seen sets have one size: on the host for what happens once, on the devices for what happens in every iteration."""
+
+    def __init__(
+        self, problems: list[LQR], x0s: list[np.ndarray], rates: np.ndarray, clip: float | None, members: np.ndarray, dtype: np.dtype
+    ):
+        self.members, self.problems, self.clip = members, [problems[r] for r in members], clip
+        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]).astype(dtype), *self.problems)
+        self.x0s, self.rates = np.stack([x0s[r] for r in members]).astype(dtype), rates[members].astype(dtype)
+        n, m = stacked.state_dim, stacked.control_dim
+        self.layout = _Layout.of(len(members), n, m, self.x0s.shape[1], stacked.horizon)
+        put, eye = self.layout.put, np.eye(n)
+        self.systems = Systems(
+            put(stacked.A),
+            None if m == n and np.all(eye == stacked.B) else put(stacked.B),
+            None if np.all(eye == stacked.Q) else put(stacked.Q),
+            None if not stacked.R.any() else put(stacked.R),
+            put(self.x0s),
+            put(self.rates),
+            None if clip is None else put(np.full(len(members), clip, dtype)),
+        )
+        states, *baselines = _normalizations(stacked, self.x0s)
+        self.measured = tuple(put(np.asarray(values, dtype)) for values in (np.concatenate([self.x0s, states], axis=1), *baselines))
+
+    def advance(self, K: np.ndarray, done: int, count: int, slots: int, every: int):
+        """K after `count` updates; records (r, slots) at the start of the chunk and where they are due; and the record at its end."""
+        wide = self.layout.in_lanes and self.layout.mesh.devices.flat[0].platform == "cpu"
+        run = _advance_wide if wide else _advance_plain
+        K_after, records, last = run(self.layout, self.systems, self.measured, self.layout.put(K), done % every, count, every, slots=slots)
+        runs = len(K)
+        return np.asarray(K_after)[:runs], [np.asarray(record)[:runs] for record in records], [np.asarray(one)[:runs] for one in last]
+
+    def freeze(self, which: np.ndarray) -> None:
+        """Without states nothing is learned, and zero states stay zero: a run that has ended keeps its K."""
+        if len(which):
+            self.x0s[which] = 0.0
+            self.systems = self.systems._replace(x0s=self.layout.put(self.x0s))
+
+
+def _advance_group(layout: _Layout, systems: Systems, measured, K, past, count, every, *, slots: int):
+    """One program for any `count` and `every` with at most `slots` records; `past` iterations were made since the last one was due."""
+
+    def block(systems, measured, K):
+        def interval(carry):
+            slot, made, K, records = carry
+            now = _records(layout, systems, measured, K)
+            records = jax.tree.map(lambda record, value: record.at[slot].set(value), records, now)
+            updates = jnp.minimum(every - (past + made) % every, count - made)
+            if layout.in_lanes:
+                K = descend_in_lanes(systems, K, layout.horizon, updates)
+            else:
+                K = jax.vmap(lambda one, K: descend_by_products(one, K, layout.horizon, updates))(systems, K)
+            return slot + 1, made + updates, K, records
+
+        empty = (jnp.zeros((slots, layout.block), K.dtype),) * len(RECORDS)
+        _, _, K, records = jax.lax.while_loop(lambda carry: carry[1] < count, interval, (0, jnp.zeros_like(count), K, empty))
+        return K, records, _records(layout, systems, measured, K)
+
+    def share(systems, measured, K):
+        """A device's share: block after block."""
+        blocked = jax.tree.map(lambda a: a.reshape(layout.blocks, layout.block, *a.shape[1:]), (systems, measured, K))
+        K, records, last = jax.lax.map(lambda one: block(*one), blocked)
+        flat = lambda a: a.reshape(-1, *a.shape[2:])  # noqa: E731
+        return flat(K), jax.tree.map(lambda a: flat(jnp.swapaxes(a, 1, 2)), records), jax.tree.map(flat, last)
+
+    if layout.mesh.size == 1:
+        return share(systems, measured, K)
+    runs = Spec("runs")
+    return jax.shard_map(share, mesh=layout.mesh, in_specs=(runs,) * 3, out_specs=runs, check_vma=False)(systems, measured, K)
+
+
+_advance_plain = jax.jit(_advance_group, static_argnums=0, static_argnames="slots")
+# Wider vectors than the compiler's default save a third of the time in lanes; the option is the CPU compiler's.
+_advance_wide = jax.jit(_advance_group, static_argnums=0, static_argnames="slots", compiler_options={"xla_cpu_prefer_vector_width": 512})
+
+
+def _records(layout: _Layout, systems: Systems, measured, K):
+    """(J, normalised optimality, normalised cost) of each run: sums of stage costs from the seen states and from those that stand for U."""
+    states, optimality, total = measured
+    if layout.in_lanes:
+        costs = stage_costs_in_lanes(systems, K, states, layout.horizon)
+    else:
+        costs = jax.vmap(lambda one, K, X: stage_costs_by_products(one, K, X, layout.horizon))(systems, K, states)
+    seen = systems.x0s.shape[1]
+    J, unseen = costs[:, :, :seen].sum(axis=(1, 2)) / seen, costs[:, 1:, seen:].sum(axis=2)
+    return J, unseen[:, 0] / optimality, unseen.sum(axis=1) / total
+
+
+def _normalizations(problems: LQR, x0s: np.ndarray):
+    """`normalization` of each run; NaN where B is not square, for which no measure is defined."""
+    if problems.control_dim == problems.state_dim:
+        return [np.asarray(values) for values in _normalization_of_each(problems, x0s)]
+    runs, n, dtype = len(x0s), problems.state_dim, problems.A.dtype
+    return [np.zeros((runs, n, n), dtype), np.full(runs, np.nan, dtype), np.full(runs, np.nan, dtype)]
+
+
+_normalization_of_each = jax.jit(jax.vmap(normalization))
+
+
+def _check_memory(where: str, runs: int, n: int, m: int, records: int, limit: float | None) -> None:
+    """Records (twice, as one checkpoint is written while the next is made) and matrices on the host and on the devices."""
+    needed = 8 * runs * (2 * len(RECORDS) * records + 12 * n * max(n, m))
+    free = _free_memory() if limit is None else limit
+    if needed > free:
+        raise OffspanError(
+            f"{where}: {runs:,} runs with {records:,} records each need about {needed / 2**30:.2f} GiB, but {free / 2**30:.2f} GiB are "
+            "free; record less often (`record_every`), or split the batch."
+        )
+
+
+def _free_memory() -> float:
+    """In bytes, where the system tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024 * next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError):
+        return math.inf

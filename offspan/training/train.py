@@ -1,0 +1,231 @@
+"""Policy gradient: from a problem, a controller and the seen states to a learned controller.
+
+Each function checks what it was given, and calls the engine.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, ArrayLike, Float, PyTree
+
+from offspan.controllers import Linear
+from offspan.errors import OffspanError, as_count, as_floats, as_key, as_positive, as_states
+from offspan.problems.base import Problem
+from offspan.problems.lqr import LQR, as_lqr
+from offspan.rollout import Controller, as_gain
+from offspan.training.engine import Batch, Run, Settings, run_batch
+from offspan.training.estimators import Adjoint, Estimator, Exact, Loss
+from offspan.training.stopping import Never, StoppingRule
+
+
+def train(
+    problem: Problem,
+    controller: Controller,
+    x0s: Float[ArrayLike, "s n"],
+    *,
+    optimizer: optax.GradientTransformation,
+    iterations: int,
+    gradient: Estimator | None = None,
+    key: Any = None,
+    loss: Loss | None = None,
+    stop: StoppingRule | None = None,
+    progress: Callable[[int], Any] | None = None,
+) -> Run:
+    """w ← w − η ∇J(π_w; S), with the optimiser's own rule for η∇J  [R24, eq:policy_grad].
+
+    The gradient comes from an estimator, `Exact()` by default; one that draws random numbers needs a `key`. `loss` takes the place of J as
+    what is descended (it is `Exact(loss)`); `Run.cost` and the stopping rule see J(π; S) all the same. `progress` is called with the number
+    of updates made. The program is compiled once for each optimiser value, so make that once when you train in a loop.
+
+    >>> import jax.numpy as jnp, optax, offspan
+    >>> run = offspan.train(
+    ...     offspan.shift(3, horizon=3), offspan.Linear(jnp.zeros((3, 3))), offspan.basis(3, 1),
+    ...     optimizer=optax.sgd(0.1), iterations=200, stop=offspan.CostBelow(1.001),
+    ... )
+    >>> print(run.status)
+    converged
+    """
+    x0s = as_states("train", "x0s", x0s, problem.state_dim)[None]
+    settings = _checked("train", problem, [controller], x0s, optimizer, gradient, key, loss, stop)
+    return _run_alone("train", settings, controller, x0s, iterations, key, progress)
+
+
+def train_batch(
+    problem: Problem,
+    controllers: Sequence[Controller],
+    x0s: Any,
+    *,
+    optimizer: optax.GradientTransformation,
+    iterations: int,
+    gradient: Estimator | None = None,
+    key: Any = None,
+    loss: Loss | None = None,
+    stop: StoppingRule | None = None,
+    record_every: int = 100,
+    resume: Batch | None = None,
+    on_chunk: Callable[[Batch], Any] | None = None,
+) -> Batch:
+    """w_r ← w_r − η ∇J(π_{w_r}; S_r) for every run r at once, each as in `train`  [R24, eq:policy_grad].
+
+    The controllers differ in their weights alone; they have the same seen states (s, n), or each its own (r, s, n).
+
+    A run that diverges or stops early changes no bit of the others. `on_chunk` is called with the batch after each chunk of iterations, and
+    `resume` continues such a batch bit for bit. An optimiser that draws random numbers draws the same ones for every run; an estimator
+    draws others for each.
+
+    >>> import optax, offspan
+    >>> problem, starts, seen = offspan.identity(1, horizon=1), [offspan.Linear([[0.0]])] * 2, [[[1.0]], [[2.0]]]
+    >>> batch = offspan.train_batch(problem, starts, seen, optimizer=optax.sgd(0.125), iterations=1)
+    >>> [float(pi.K[0, 0]) for pi in batch.controllers]  # −η 2x², as J(K; x) = x² (1 + (1 + K)²)
+    [-0.25, -1.0]
+    """
+    where = "train_batch"
+    if not isinstance(controllers, Sequence) or not controllers or not _differ_in_weights_alone(controllers):
+        raise OffspanError(f"{where}: `controllers` must be a list of controllers that differ in the values of their weights alone.")
+    n = problem.state_dim
+    try:
+        sets = jnp.ndim(jnp.asarray(x0s)) == 3
+    except (TypeError, ValueError):
+        sets = False  # `as_states` says what is wrong with it
+    if sets:
+        x0s = as_floats(where, "x0s", x0s, shape=(len(controllers), None, n), meaning=f"one set of states (s, {n}) for each run")
+    else:
+        x0s = jnp.repeat(as_states(where, "x0s", x0s, n)[None], len(controllers), axis=0)
+    settings = _checked(where, problem, controllers, x0s, optimizer, gradient, key, loss, stop)
+    return run_batch(
+        where,
+        settings,
+        controllers,
+        x0s,
+        key=_key(where, key),
+        iterations=as_count(where, "iterations", iterations, least=0),
+        record_every=as_count(where, "record_every", record_every, least=1),
+        resume=resume,
+        on_chunk=on_chunk,
+    )
+
+
+def train_lqr(
+    problem: LQR,
+    x0s: Float[ArrayLike, "s n"],
+    *,
+    learning_rate: float,
+    iterations: int,
+    K0: Float[ArrayLike, "m n"] | None = None,
+    clip: float | None = None,
+    progress: Callable[[int], Any] | None = None,
+) -> Run:
+    """K ← K − η ∇J(K; S), from K(1) = 0 unless `K0` says otherwise, by the adjoint gradient  [R24, eq:policy_grad].
+
+    With `clip`, a gradient of larger norm is scaled down to it, as by `optax.clip_by_global_norm`.
+
+    >>> import offspan
+    >>> run = offspan.train_lqr(offspan.identity(2, horizon=2), offspan.basis(2, 1), learning_rate=0.1, iterations=100)
+    >>> print(run.status, run.K.round(2).tolist())
+    finished [[-1.0, 0.0], [0.0, 0.0]]
+    """
+    where = "train_lqr"
+    x0s = as_states(where, "x0s", x0s, as_lqr(where, problem).state_dim)
+    K = jnp.zeros((problem.control_dim, problem.state_dim)) if K0 is None else as_gain(where, problem, K0, "K0")
+    K = K.astype(jnp.result_type(problem.A, x0s))
+    rate = jnp.asarray(as_positive(where, "learning_rate", learning_rate), K.dtype)
+    largest = None if clip is None else jnp.asarray(as_positive(where, "clip", clip), K.dtype)
+    settings = Settings(problem, Adjoint(), GradientDescent(rate, largest), Never())
+    return _run_alone(where, settings, Linear(K), x0s[None], iterations, None, progress)
+
+
+class GradientDescent(eqx.Module):
+    """optax's sgd, after clip_by_global_norm where `clip` is given, with numbers that are not compiled in."""
+
+    learning_rate: Float[Array, ""]
+    clip: Float[Array, ""] | None
+
+    def init(self, weights: PyTree) -> tuple[()]:
+        return ()
+
+    def update(self, gradient: PyTree, state: tuple[()], weights: PyTree = None) -> tuple[PyTree, tuple[()]]:
+        if self.clip is not None:
+            # Relative to the largest entry, so that no square overflows.
+            largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(gradient)]))
+            unit = jax.tree.map(lambda leaf: leaf / jnp.where(largest > 0, largest, 1), gradient)
+            length = optax.global_norm(unit)
+            clipped = largest * length > self.clip
+            gradient = jax.tree.map(lambda leaf, one: jnp.where(clipped, one / length * self.clip, leaf), gradient, unit)
+        return jax.tree.map(lambda leaf: -self.learning_rate * leaf, gradient), state
+
+
+def _run_alone(
+    where: str,
+    settings: Settings,
+    controller: Controller,
+    x0s: Float[Array, "1 s n"],
+    iterations: int,
+    key: Any,
+    progress: Callable[[int], Any] | None,
+) -> Run:
+    """One run, with the cost before each of its updates."""
+    on_chunk = None if progress is None else lambda batch: progress(int(batch.iterations[0]))
+    made = as_count(where, "iterations", iterations, least=0)
+    how: dict[str, Any] = {"key": _key(where, key), "record_every": 1, "record_last": False}
+    return run_batch(where, settings, [controller], x0s, iterations=made, on_chunk=on_chunk, **how).run(0)
+
+
+def _key(where: str, key: Any) -> Array:
+    return jax.random.key(0) if key is None else as_key(where, key)
+
+
+def _differ_in_weights_alone(controllers: Sequence[Controller]) -> bool:
+    first, *others = [eqx.partition(controller, eqx.is_inexact_array) for controller in controllers]
+    shapes = lambda weights: [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(weights)]  # noqa: E731
+    return all(
+        jax.tree.structure(weights) == jax.tree.structure(first[0])
+        and shapes(weights) == shapes(first[0])
+        and bool(eqx.tree_equal(rest, first[1]))
+        for weights, rest in others
+    )
+
+
+def _checked(
+    where: str,
+    problem: Problem,
+    controllers: Sequence[Controller],
+    x0s: Float[Array, "r s n"],
+    optimizer: optax.GradientTransformation,
+    gradient: Estimator | None,
+    key: Any,
+    loss: Loss | None,
+    stop: StoppingRule | None,
+) -> Settings:
+    stop = Never() if stop is None else stop
+    if not isinstance(stop, StoppingRule):
+        raise OffspanError(f"{where}: `stop` is {stop!r}, but must be a stopping rule, such as NoImprovement() or CostBelow(0.1).")
+    if not isinstance(optimizer, optax.GradientTransformation):
+        raise OffspanError(f"{where}: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
+    if not jax.tree.leaves(eqx.filter(controllers[0], eqx.is_inexact_array)):
+        raise OffspanError(
+            f"{where}: the controller (a {type(controllers[0]).__name__}) has no floating-point arrays to train; "
+            "pass a Linear, an MLP or another pytree that holds its weights."
+        )
+    if loss is not None and gradient is not None:
+        raise OffspanError(f"{where}: `loss` and `gradient` are both given; pass `gradient=Exact(loss)`.")
+    estimator = Exact(loss) if gradient is None else gradient
+    if not isinstance(estimator, Estimator):
+        raise OffspanError(f"{where}: `gradient` is {gradient!r}, but must be an estimator, such as Exact().")
+    if estimator.draws and key is None:
+        raise OffspanError(f"{where}: `key` is missing: {type(estimator).__name__} draws random numbers; pass `key=jax.random.key(0)`.")
+    if isinstance(estimator, Exact) and estimator.loss is not None:
+        _check_loss(where, estimator.loss, problem, controllers[0], x0s[0])
+    return Settings(problem, estimator, optimizer, stop)
+
+
+def _check_loss(where: str, loss: Loss, problem: Problem, controller: Controller, x0s: Array) -> None:
+    if not callable(loss):
+        raise OffspanError(f"{where}: `loss` is {loss!r}, but must be a function of problem, controller and seen states.")
+    value = eqx.filter_eval_shape(loss, problem, controller, x0s)
+    parts = value if isinstance(value, tuple) else (value, value)
+    if [getattr(part, "shape", None) for part in parts] != [(), ()] or not all(jnp.issubdtype(part.dtype, jnp.floating) for part in parts):
+        raise OffspanError(f"{where}: `loss` must return one real number, or a pair of that and J(π; S), but returned {value}.")
