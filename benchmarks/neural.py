@@ -20,9 +20,8 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
 import offspan  # noqa: E402
-from offspan.experiments.kinds.network import make  # noqa: E402
-from offspan.experiments.specs.network import NetworkSpec  # noqa: E402
-from offspan.experiments.specs.reading import load_preset  # noqa: E402
+from offspan.experiments.network import NetworkSpec, make  # noqa: E402
+from offspan.experiments.registry import load_preset  # noqa: E402
 
 REPEATS = 1 if "--quick" in sys.argv else 3
 

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -74,7 +74,7 @@ class MLP(eqx.Module):
         given = {"in_dim": in_dim, "out_dim": out_dim, "width": width, "depth": depth}
         n, m, width, depth = (as_count("MLP.init", name, value, least=1) for name, value in given.items())
         drawn = eqx.nn.MLP(n, m, width, depth - 1, key=as_key("MLP.init", key))
-        return cls([(layer.weight, layer.bias) for layer in drawn.layers])
+        return cls([(layer.weight, cast(Array, layer.bias)) for layer in drawn.layers])
 
     def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
         *hidden, (W, b) = self.layers

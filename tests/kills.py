@@ -1,4 +1,4 @@
-"""Real runs of three kinds, each killed by SIGKILL at random moments and taken up again until it ends: the same bits, nothing lost.
+"""Real runs of three kinds, each killed by SIGKILL at random moments and resumed until it ends: the same bits, nothing lost.
 
     python tests/kills.py [--kills 20] [--seed 0]
 
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from offspan.experiments.specs.reading import load_spec
+from offspan.experiments.registry import load_spec
 from offspan.experiments.store import RunFolder
 
 SPECS = {
@@ -60,8 +60,8 @@ import sys, jax
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 2)
 from pathlib import Path
+from offspan.experiments.registry import load_spec
 from offspan.experiments.run import run
-from offspan.experiments.specs.reading import load_spec
 run(load_spec(Path(sys.argv[1])), Path(sys.argv[2]), lambda share: None, checkpoint_seconds=0.2)
 """
 

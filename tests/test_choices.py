@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
-from offspan.experiments.kinds.selection_training import Runs, _beginning, _look, instances
+from offspan.experiments.registry import load_preset, load_spec
 from offspan.experiments.run import run
-from offspan.experiments.specs.reading import load_preset, load_spec
-from offspan.experiments.specs.selection import SelectionSpec
-from offspan.report.kinds import report
+from offspan.experiments.selection import SelectionSpec
+from offspan.experiments.selection_training import Runs, _beginning, _evaluated
+from offspan.report.results import report
 from offspan.report.selection import correlations, outcomes, share_of_random, typical
 
 LQR = """
@@ -28,7 +28,7 @@ horizon = 3
 choose = 2
 seeds = 3
 iterations = 40
-looks = 4
+evaluations = 4
 pilot_iterations = 10
 methods = ["gramian-logdet", "adaptive", "flow"]
 policy_gradient = { optimizer = "gradient-descent", learning_rate = 0.01 }
@@ -42,7 +42,7 @@ choose = 2
 seeds = 2
 sets = 3
 iterations = 40
-looks = 4
+looks = 4  # the names that 0.1 had
 look_every = 10
 pilot_iterations = 40
 pilot_sets = 2
@@ -104,7 +104,7 @@ def test_the_tables_are_ratios_of_plain_medians(linear):
     np.testing.assert_allclose(best.costs[:, 0].mean(axis=1) - 1, excess.min(axis=1), rtol=1e-12)
     assert random.costs.shape == (3, 6, 4)
     made = report(result)
-    assert [row[0] for row in made.sheets["table"].rows] == ["random", "gramian-logdet", "adaptive", "flow", "best set"]
+    assert [row[0] for row in made.tables["table"].rows] == ["random", "gramian-logdet", "adaptive", "flow", "best set"]
     told = {row.name: row.within.value for row in correlations(result)}
     assert result.criterion.values[3] == "gramian-logdet"
     ranks = lambda x: np.argsort(np.argsort(x))  # noqa: E731
@@ -142,8 +142,8 @@ def test_a_comparison_of_networks_trains_each_set_from_each_start(network):
     own = dict(zip(result.method.values.tolist(), np.isfinite(result.own_cost.values).all(axis=(0, 2)), strict=True))
     assert own == {"farthest": False, "pilot": True}
     made = report(result)
-    assert "pilot (own run)" in [row[0] for row in made.sheets["table"].rows]
-    assert made.sheets["tails"].headings[-2:] == ["others", "runs = 1"]
+    assert "pilot (own run)" in [row[0] for row in made.tables["table"].rows]
+    assert made.tables["tails"].headings[-2:] == ["others", "runs = 1"]
 
 
 def test_a_comparison_that_was_stopped_goes_on_to_the_same_bits(network, tmp_path):
@@ -165,13 +165,12 @@ def test_a_comparison_that_was_stopped_goes_on_to_the_same_bits(network, tmp_pat
 
 def test_a_run_that_diverged_costs_infinitely_much_whatever_its_last_controller(tmp_path):
     spec = spec_of(tmp_path, LQR)
-    every, pool = instances(spec), spec.pool()
-    runs = Runs(every, np.tile(pool[[[0, 1]]], (len(every), 1, 1)), pool)
+    runs = Runs.of(spec, np.array([[0, 1]]))
     state = _beginning(spec, runs)
-    assert np.all(np.isfinite(state.cost[0]))
-    state.status[1] = offspan.Status.diverged
-    _look(spec, runs, [instance.controller for instance in every], state)
-    assert np.isinf(state.cost[0]).all(axis=1).tolist() == [False, True, False]
+    assert np.all(np.isfinite(state["cost"][0]))
+    state["codes"][1] = offspan.Status.diverged
+    state = _evaluated(spec, runs, runs.starts(), state)
+    assert np.isinf(state["cost"][0]).all(axis=1).tolist() == [False, True, False]
 
 
 def by_hand() -> xr.Dataset:
@@ -205,14 +204,14 @@ def test_tables_of_a_small_result_by_hand():
     """J: random (2, 2), (4, ∞), (∞, ∞); pilot 1, ∞, ∞; own runs 1.5, 3, ∞; best 1, 1.5, ∞."""
     result = by_hand()
     made = report(result)
-    rows = {row[0]: row[1:] for row in made.sheets["table"].rows}
+    rows = {row[0]: row[1:] for row in made.tables["table"].rows}
     assert rows["random"][:2] == ["∞", "∞"]  # sets: (2, 4, ∞) -> 4 and (2, ∞, ∞) -> ∞; between them ∞
     assert rows["pilot"][0] == "∞"
     assert rows["pilot (own run)"][:2] == ["3", "2"]
     assert rows["pilot (own run)"][3] == "6"
     assert rows["best of 3 sets"][:2] == ["1.5", "0.5"]
     assert rows["best of 3 sets"][3] == f"{3 * 10 * 1 + 3 * 2:,}"
-    tails = {row[0]: row[1:] for row in made.sheets["tails"].rows}
+    tails = {row[0]: row[1:] for row in made.tables["tails"].rows}
     # own: regret 0.5, 1.5 and 0 where all diverge; worst 2, 4, ∞; good 1.5 <= 1.5 * 1 once in three
     assert tails["pilot (own run)"][:4] == ["0.5", "4", "4", "33%"]
     # sets 1, 2 and 0, of starts 0, 1 and 2, from the other starts: 1.5, ∞; 2, ∞; 2, 4
@@ -231,7 +230,7 @@ def test_a_comparison_without_a_finite_or_a_positive_excess_is_drawn():
         result.attrs |= {"dim": 2, "horizon": 10}
         result.attrs["problem"] = "shift"
         made = report(result)
-        assert made.sheets["table"].rows[1][2] == expected
+        assert made.tables["table"].rows[1][2] == expected
         for figure, _ in made.figures().values():
             figure.draw_without_rendering()
 
@@ -267,13 +266,13 @@ def test_presets_of_the_comparison_are_those_of_the_issue_and_the_paper():
     ("old", "new", "message"),
     [
         ("choose = 2", "choose = 4", "`k` is 4, which leaves nothing unseen, as there are 4 candidates"),
-        ("choose = 2", "choose = 2\nquick_iterations = 6", "`quick_iterations` is 6, but must be a multiple of `looks`, 4"),
+        ("choose = 2", "choose = 2\nquick_iterations = 6", "`quick_iterations` is 6, but must be a multiple of `evaluations`, 4"),
         ("choose = 2", "choose = 1\ncandidates = [[1, 0, 0, 0], [0, 0, 0, 0]]", "`candidates` has a zero state"),
         ('"gradient-descent", learning_rate', '"adam", learning_rate', "the method 'flow' is for an LQR and gradient-descent"),
         ('"adaptive"', '"adaptiv"', "method 'adaptiv' is not one to compare (did you mean 'adaptive'?)"),
         ('"adaptive"', '"exhaustive"', "method 'exhaustive' is not one to compare"),
         ("dim = 4\n", "", "`gaussian` needs `dim` and `horizon`"),
-        ("looks = 4", "looks = 7", "`iterations` is 40, but must be a multiple of `looks`, 7"),
+        ("evaluations = 4", "evaluations = 7", "`iterations` is 40, but must be a multiple of `evaluations`, 7"),
         ("choose = 2", "choose = 2\nsets = 5", "`sets` is 5, but all 6 sets of an LQR are trained"),
         ('"gaussian"', '"pendulum"', "a pendulum needs `candidates`"),
         ("choose = 2", "choose = 2\ncandidates = [[1, 2, 3, 4, 5], [1, 0, 0, 0, 0]]", "`candidates` has states of length 5"),

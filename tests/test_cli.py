@@ -83,7 +83,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     assert 0 < share < 1
     where = ["--folder", str(tmp_path / "runs")]
     assert f"{share:.0%} done" in printed("list", *where)
-    (folder.checkpoints / "part-0.npz").write_bytes(b"cut short")
+    (folder.checkpoints / "dim-4-horizon-4.npz").write_bytes(b"cut short")
     assert "cannot be read" in printed("list", *where)
 
 

@@ -1,4 +1,4 @@
-"""Each mistake gets one sentence that names the argument, shows the value and says what to do."""
+"""A mistake of the caller is an OffspanError: one sentence that names the function and the argument. Anything else is a bug."""
 
 from typing import Any
 
@@ -10,16 +10,19 @@ import optax
 import pytest
 
 import offspan
+import offspan.cli
 from offspan.exploration import krylov_rank
 from offspan.report.maps import map_figure
 from offspan.theory import closed_forms, riccati
 from offspan.theory.claims import Settings
 from offspan.theory.verify import verify
 
-EYE = np.eye(2)
+EYE, ZERO = np.eye(2), np.zeros((2, 2))
 LQR2 = offspan.LQR(EYE, horizon=3)
+LINEAR = offspan.Linear(ZERO)
 E1 = np.array([[1.0, 0.0]])
-ZERO = np.zeros((2, 2))
+KEY = jax.random.key(0)
+SGD = optax.sgd(0.1)
 
 
 @pytest.fixture(autouse=True)
@@ -30,426 +33,322 @@ def as_a_user():
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-def step(x, u):
-    return x
+class Drawing(offspan.Estimator):
+    """An estimator that needs a key."""
+
+    draws = True
+
+    def __call__(self, key, problem, controller, x0s):
+        raise AssertionError("called without a key")
 
 
-def stage_cost(x, u):
-    return x @ x
+# Each with one argument, or some, in place of good ones. `Any`, as what is passed is wrong on purpose.
+def function_problem(step: Any = lambda x, u: x, stage_cost: Any = lambda x, u: x @ x, control_dim=1, **options: Any):
+    return offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=control_dim, horizon=3, **options)
 
 
-KEY = jax.random.key(0)
+def train(controller: Any = LINEAR, x0s: Any = E1, optimizer: Any = SGD, iterations: Any = 1, **options: Any):
+    return offspan.train(LQR2, controller, x0s, optimizer=optimizer, iterations=iterations, **options)
 
 
-def chosen(candidates=((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)), k=1, method="random", key: Any = KEY, **options):
-    return offspan.select(LQR2, candidates, k, method=method, key=key, **options)
+def train_batch(controllers: Any = (LINEAR,), x0s: Any = E1, iterations: Any = 1, **options: Any):
+    return offspan.train_batch(LQR2, controllers, x0s, optimizer=SGD, iterations=iterations, **options)
 
 
+def train_lqr(problem: Any = LQR2, learning_rate: Any = 0.1, iterations: Any = 1, **options: Any):
+    return offspan.train_lqr(problem, E1, learning_rate=learning_rate, iterations=iterations, **options)
+
+
+def train_lqr_batch(problems: Any = (LQR2,), x0s: Any = (E1,), learning_rate: Any = 0.1, iterations: Any = 1, **options: Any):
+    return offspan.train_lqr_batch(problems, x0s, learning_rate=learning_rate, iterations=iterations, **options)
+
+
+def select(
+    candidates: Any = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0)), k=1, method="random", key: Any = KEY, problem: Any = LQR2, **options: Any
+):
+    return offspan.select(problem, candidates, k, method=method, key=key, **options)
+
+
+def extrapolation_map(axes: Any, **options: Any):
+    return offspan.extrapolation_map(LQR2, LINEAR, axes, **options)
+
+
+def lqr(A: Any = EYE, B: Any = None, horizon: Any = 3, **matrices: Any):
+    return offspan.LQR(A, B, horizon=horizon, **matrices)
+
+
+def cost(controller: Any = LINEAR, x0s: Any = E1):
+    return offspan.cost(LQR2, controller, x0s)
+
+
+# What a sentence must name, after the function: the argument, in backticks, or where none is at fault a few words.
 MISTAKES = {
-    "A is not square": (lambda: offspan.LQR(np.ones((2, 3)), horizon=3), "LQR: `A` has shape (2, 3), but must be square"),
-    "A is a vector": (lambda: offspan.LQR(np.ones(2), horizon=3), "LQR: `A` has shape (2,), but needs shape (n, n)"),
-    "A is a word": (lambda: offspan.LQR("shift", horizon=3), "LQR: `A` must be an array of numbers (shape (n, n)"),  # pyright: ignore
-    "A is ragged": (lambda: offspan.LQR([[1.0], [1.0, 2.0]], horizon=3), "LQR: `A` must be an array of numbers"),
-    "A is empty": (lambda: offspan.LQR(np.zeros((0, 0)), horizon=3), "LQR: `A` has shape (0, 0), but needs shape (n, n)"),
-    "A is complex": (lambda: offspan.LQR(1j * EYE, horizon=3), "LQR: `A` has complex entries"),
-    "A has NaN": (lambda: offspan.LQR(EYE * np.nan, horizon=3), "LQR: `A` has 4 NaN or infinite entries; pass finite numbers."),
-    "B has an infinity": (
-        lambda: offspan.LQR(EYE, [[np.inf], [1.0]], horizon=3),
-        "LQR: `B` has 1 NaN or infinite entry; pass finite numbers.",
+    "A is not square": (lambda: lqr(np.ones((2, 3))), "LQR", "`A`"),
+    "A is a vector": (lambda: lqr(np.ones(2)), "LQR", "`A`"),
+    "A is a word": (lambda: lqr("shift"), "LQR", "`A`"),
+    "A is ragged": (lambda: lqr([[1.0], [1.0, 2.0]]), "LQR", "`A`"),
+    "A is empty": (lambda: lqr(np.zeros((0, 0))), "LQR", "`A`"),
+    "A is complex": (lambda: lqr(1j * EYE), "LQR", "`A`"),
+    "A has NaN": (lambda: lqr(EYE * np.nan), "LQR", "`A`"),
+    "B has an infinity": (lambda: lqr(B=[[np.inf], [1.0]]), "LQR", "`B`"),
+    "B is transposed": (lambda: lqr(B=np.ones((1, 2))), "LQR", "`B`"),
+    "Q has the wrong size": (lambda: lqr(Q=np.eye(3)), "LQR", "`Q`"),
+    "Q is not symmetric": (lambda: lqr(Q=[[1.0, 0.5], [0.0, 1.0]]), "LQR", "`Q`"),
+    "Q is indefinite": (lambda: lqr(Q=np.diag([1.0, -0.1])), "LQR", "`Q`"),
+    "R is indefinite": (lambda: lqr(R=np.diag([1.0, -2.0])), "LQR", "`R`"),
+    "R is not symmetric": (lambda: lqr(R=[[1.0, 1.0], [0.0, 1.0]]), "LQR", "`R`"),
+    "horizon is zero": (lambda: lqr(horizon=0), "LQR", "`horizon`"),
+    "horizon is a fraction": (lambda: lqr(horizon=2.5), "LQR", "`horizon`"),
+    "horizon is a truth value": (lambda: lqr(horizon=True), "LQR", "`horizon`"),
+    "dim is zero": (lambda: offspan.identity(0, horizon=3), "identity", "`dim`"),
+    "a number where a key is wanted": (lambda: offspan.gaussian(7, 2, horizon=3), "gaussian", "`key`"),  # pyright: ignore
+    "step returns the wrong shape": (lambda: function_problem(step=lambda x, u: x[:1]), "FunctionProblem", "`step`"),
+    "a step with an if in it": (lambda: function_problem(step=lambda x, u: x if x[0] > 0 else -x), "FunctionProblem", "`step`"),
+    "a step that is no function": (lambda: function_problem(step="euler"), "FunctionProblem", "`step`"),
+    "stage_cost is not a number": (lambda: function_problem(stage_cost=lambda x, u: x**2), "FunctionProblem", "`stage_cost`"),
+    "control bounds are crossed": (lambda: function_problem(control_bounds=(1.0, 0.0)), "FunctionProblem", "low < high"),
+    "control bounds that are no pair": (lambda: function_problem(control_bounds=5.0), "FunctionProblem", "a pair (low, high)"),
+    "cost scale is negative": (lambda: function_problem(cost_scale=-1.0), "FunctionProblem", "`cost_scale`"),
+    "a mass below zero": (lambda: offspan.Pendulum(mass=-1.0), "Pendulum", "`mass`"),
+    "a pendulum with three weights": (lambda: offspan.Pendulum(weights=(1.0, 1.0, 1.0)), "Pendulum", "`weights`"),
+    "a rotation misspelt": (lambda: offspan.Quadcopter(rotation="papre"), "Quadcopter", "`rotation`"),
+    "bounds of a mass under jit": (
+        lambda: jax.jit(lambda mass: offspan.Quadcopter(mass=mass).hover_speed)(0.027),
+        "Quadcopter",
+        "`largest_speed`",
     ),
-    "B is transposed": (
-        lambda: offspan.LQR(EYE, np.ones((1, 2)), horizon=3),
-        "LQR: `B` has shape (1, 2) but `A` is 2×2, so `B` needs 2 rows (x' = A x + B u, column vectors). "
-        "Written for row vectors? Pass `A.T` and `B.T`.",
-    ),
-    "Q has the wrong size": (lambda: offspan.LQR(EYE, Q=np.eye(3), horizon=3), "LQR: `Q` has shape (3, 3), but needs shape (2, 2)"),
-    "Q is not symmetric": (
-        lambda: offspan.LQR(EYE, Q=[[1.0, 0.5], [0.0, 1.0]], horizon=3),
-        "LQR: `Q` is not symmetric (it differs from its transpose by 0.5); pass `(Q + Q.T) / 2`",
-    ),
-    "Q is indefinite": (
-        lambda: offspan.LQR(EYE, Q=np.diag([1.0, -0.1]), horizon=3),
-        "LQR: `Q` is not positive semidefinite (smallest eigenvalue -0.1)",
-    ),
-    "R is indefinite": (
-        lambda: offspan.LQR(EYE, R=np.diag([1.0, -2.0]), horizon=3),
-        "LQR: `R` is not positive semidefinite (smallest eigenvalue -2)",
-    ),
-    "R is not symmetric": (lambda: offspan.LQR(EYE, R=[[1.0, 1.0], [0.0, 1.0]], horizon=3), "LQR: `R` is not symmetric"),
-    "horizon is zero": (lambda: offspan.LQR(EYE, horizon=0), "LQR: `horizon` is 0, but must be a whole number of at least 1."),
-    "horizon is a fraction": (lambda: offspan.shift(3, horizon=2.5), "LQR: `horizon` is 2.5, but must be a whole number"),  # pyright: ignore
-    "horizon is a truth value": (lambda: offspan.LQR(EYE, horizon=True), "LQR: `horizon` is True, but must be a whole number"),
-    "dim is zero": (lambda: offspan.identity(0, horizon=3), "identity: `dim` is 0, but must be a whole number of at least 1."),
-    "step returns the wrong shape": (
-        lambda: offspan.FunctionProblem(lambda x, u: x[:1], stage_cost, state_dim=2, control_dim=1, horizon=3),
-        "FunctionProblem: `step` returned (1,) for a state of shape (2,) and a control of shape (1,), but must return shape (2,).",
-    ),
-    "stage_cost is not a number": (
-        lambda: offspan.FunctionProblem(step, lambda x, u: x**2, state_dim=2, control_dim=1, horizon=3),
-        "FunctionProblem: `stage_cost` returned (2,)",
-    ),
-    "control bounds are crossed": (
-        lambda: offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3, control_bounds=(1.0, 0.0)),
-        "FunctionProblem: bounds low = [1.0] and high = [0.0] must be finite, with low < high.",
-    ),
-    "cost scale is negative": (
-        lambda: offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3, cost_scale=-1.0),
-        "FunctionProblem: `cost_scale` is -1.0, but must be a positive, finite number.",
-    ),
-    "K is a vector": (lambda: offspan.Linear(np.ones(2)), "Linear: `K` has shape (2,), but needs shape (m, n)"),
-    "an MLP without layers": (lambda: offspan.MLP([]), "MLP: `layers` must be a list of pairs, [(W, b), …] with at least one layer."),
+    "K is a vector": (lambda: offspan.Linear(np.ones(2)), "Linear", "`K`"),
+    "an MLP without layers": (lambda: offspan.MLP([]), "MLP", "`layers`"),
+    "layers without biases": (lambda: offspan.MLP([EYE, EYE]), "MLP", "`layers`"),  # pyright: ignore
     "layers that do not fit": (
         lambda: offspan.MLP([(np.ones((4, 2)), np.ones(4)), (np.ones((1, 3)), np.ones(1))]),
-        "MLP: `layers[1] W` has shape (1, 3), but needs shape (out, 4), as layer 0 has 4 outputs.",
+        "MLP",
+        "`layers[1] W`",
     ),
-    "a bias that does not fit": (
-        lambda: offspan.MLP([(np.ones((4, 2)), np.ones(3))]),
-        "MLP: `layers[0] b` has shape (3,), but needs shape (4,), one number for each row of W.",
-    ),
-    "an MLP without depth": (lambda: offspan.MLP.init(jax.random.key(0), 2, 1, depth=0), "MLP.init: `depth` is 0, but must be"),
-    "bounds that are crossed": (lambda: offspan.Bounded(offspan.Linear(EYE), 1.0, 0.0), "Bounded: bounds low = [1.0] and high = [0.0]"),
-    "bounds that do not fit": (
-        lambda: offspan.Bounded(offspan.Linear(EYE), [0.0, 0.0], [1.0, 1.0, 1.0]),
-        "Bounded: bounds ([0.0, 0.0], [1.0, 1.0, 1.0]) must be a pair (low, high) of numbers, or of one number for each control.",
-    ),
-    "bounds for other controls": (
-        lambda: offspan.Bounded(offspan.Linear(EYE), 0.0, [1.0, 1.0, 1.0])(jnp.ones(2)),
-        "Bounded: there are bounds for 3 controls, but the network has 2 outputs.",
-    ),
-    "a path before the controller": (
-        lambda: offspan.save_controller("controller.npz", offspan.Linear(EYE)),  # pyright: ignore
-        "save_controller: the controller comes first, and then the path",
-    ),
-    "a controller that cannot be saved": (
-        lambda: offspan.save_controller(jnp.sin, "controller.npz"),  # pyright: ignore
-        "only Linear, MLP and Bounded of these have a file format.",
-    ),
-    "one state where a set is wanted": (
-        lambda: offspan.cost(LQR2, offspan.Linear(ZERO), np.ones(2)),
-        "cost: `x0s` has shape (2,), but needs shape (s, 2): one state a row, s ≥ 1 (a single state `x` goes in as `x[None, :]`).",
-    ),
-    "a set where one state is wanted": (
-        lambda: offspan.rollout(LQR2, offspan.Linear(ZERO), E1),
-        "rollout: `x0` has shape (1, 2), but needs shape (2,), one state (`cost` takes sets of states).",
-    ),
-    "states of another dimension": (lambda: offspan.cost(LQR2, offspan.Linear(ZERO), np.eye(3)), "cost: `x0s` has shape (3, 3), but needs"),
-    "no states": (lambda: offspan.cost(LQR2, offspan.Linear(ZERO), np.zeros((0, 2))), "cost: `x0s` has shape (0, 2), but needs"),
-    "states with NaN": (lambda: offspan.cost(LQR2, offspan.Linear(ZERO), E1 * np.nan), "cost: `x0s` has 2 NaN or infinite entries"),
-    "a controller with other controls": (
-        lambda: offspan.rollout(LQR2, offspan.Linear(np.ones((3, 2))), np.ones(2)),
-        "rollout: the controller returned shape (3,) for a state of shape (2,), but the problem has 2 control(s).",
-    ),
-    "K that does not fit": (
-        lambda: offspan.lqr_gradient(LQR2, np.zeros((2, 3)), E1),
-        "lqr_gradient: `K` has shape (2, 3), but needs shape (2, 2): one row a control, one column a state (u = +K x).",
-    ),
-    "seen states that span the space": (
-        lambda: offspan.normalized_cost(LQR2, ZERO, EYE),
-        "normalized_cost: the 2 seen states span the whole space, so no direction is unseen; "
-        "pass fewer of them, or a set of states as `unseen`.",
-    ),
+    "a bias that does not fit": (lambda: offspan.MLP([(np.ones((4, 2)), np.ones(3))]), "MLP", "`layers[0] b`"),
+    "an MLP without depth": (lambda: offspan.MLP.init(KEY, 2, 1, depth=0), "MLP.init", "`depth`"),
+    "bounds on a number": (lambda: offspan.Bounded(3.0, 0, 1), "Bounded", "`net`"),  # pyright: ignore
+    "bounds that are crossed": (lambda: offspan.Bounded(LINEAR, 1.0, 0.0), "Bounded", "low < high"),
+    "bounds that do not fit": (lambda: offspan.Bounded(LINEAR, [0.0, 0.0], [1.0, 1.0, 1.0]), "Bounded", "a pair (low, high)"),
+    "bounds for other controls": (lambda: offspan.Bounded(LINEAR, 0.0, [1.0] * 3)(jnp.ones(2)), "Bounded", "bounds for 3 controls"),
+    "a path before the controller": (lambda: offspan.save_controller("k.npz", LINEAR), "save_controller", "path"),  # pyright: ignore
+    "a controller that cannot be saved": (lambda: offspan.save_controller(jnp.sin, "k.npz"), "save_controller", "`controller`"),
+    "one state where a set is wanted": (lambda: cost(x0s=np.ones(2)), "cost", "`x0s`"),
+    "states of another dimension": (lambda: cost(x0s=np.eye(3)), "cost", "`x0s`"),
+    "no states": (lambda: cost(x0s=np.zeros((0, 2))), "cost", "`x0s`"),
+    "states with NaN": (lambda: cost(x0s=E1 * np.nan), "cost", "`x0s`"),
+    "a set where one state is wanted": (lambda: offspan.rollout(LQR2, LINEAR, E1), "rollout", "`x0`"),
+    "a controller with other controls": (lambda: cost(offspan.Linear(np.ones((3, 2)))), "rollout", "controller"),
+    "a controller for other states": (lambda: cost(offspan.Linear(np.ones((2, 3)))), "rollout", "controller"),
+    "a controller that returns a list": (lambda: cost(lambda x: [x[0], x[1]]), "rollout", "controller"),
+    "a matrix where a controller is wanted": (lambda: cost(ZERO), "rollout", "controller"),
+    "K that does not fit": (lambda: offspan.lqr_gradient(LQR2, np.zeros((2, 3)), E1), "lqr_gradient", "`K`"),
+    "seen states that span the space": (lambda: offspan.normalized_cost(LQR2, ZERO, EYE), "normalized_cost", "span the whole space"),
     "B is singular where K_ext needs its inverse": (
-        lambda: offspan.extrapolating_controller(offspan.LQR(EYE, np.diag([1.0, 0.0]), horizon=3)),
-        "extrapolating_controller: `B` is not invertible (singular values from 1 down to 0)",
+        lambda: offspan.extrapolating_controller(lqr(B=np.diag([1.0, 0.0]))),
+        "extrapolating_controller",
+        "`B`",
     ),
     "B is not square where K_ext needs its inverse": (
-        lambda: offspan.nonextrapolating_controller(offspan.LQR(EYE, np.ones((2, 1)), horizon=3), E1),
-        "nonextrapolating_controller: `B` is 2×1, but must be square and invertible here",
+        lambda: offspan.nonextrapolating_controller(lqr(B=np.ones((2, 1))), E1),
+        "nonextrapolating_controller",
+        "`B`",
     ),
-    "R is not zero where the minimum is asked for": (
-        lambda: offspan.minimal_cost(offspan.LQR(EYE, R=0.5 * EYE, horizon=3), E1),
-        "minimal_cost: needs `R` = 0 (controls free of charge), but `R` has entries up to 0.5",
-    ),
+    "R is not zero where the minimum is asked for": (lambda: offspan.minimal_cost(lqr(R=0.5 * EYE), E1), "minimal_cost", "`R`"),
     "nothing to normalise by": (
-        lambda: offspan.normalized_optimality(offspan.LQR(np.diag([1.0, 0.0]), horizon=3), 2.0 * EYE, E1),
-        "normalized_optimality: the controller that does not extrapolate has measure 0 here",
+        lambda: offspan.normalized_optimality(lqr(np.diag([1.0, 0.0])), 2.0 * EYE, E1),
+        "normalized_optimality",
+        "nothing to normalise by",
     ),
     "a baseline below the minimum": (
-        lambda: offspan.extrapolation(LQR2, offspan.Linear(ZERO), E1, minimal_cost=2.0, baseline_cost=1.0),
-        "extrapolation: `baseline_cost` (1) must exceed `minimal_cost` (2)",
+        lambda: offspan.extrapolation(LQR2, LINEAR, E1, minimal_cost=2.0, baseline_cost=1.0),
+        "extrapolation",
+        "`baseline_cost`",
     ),
-    "unseen directions under jit": (lambda: jax.jit(offspan.unseen_directions)(E1), "unseen_directions: the number of unseen directions"),
-    "more basis vectors than dimensions": (lambda: offspan.basis(2, 3), "basis: `count` is 3, but there are only 2 basis vectors"),
-    "a grid without axes": (lambda: offspan.grid(), "grid: pass one list of values for each coordinate of the state."),
-    "learning rate is negative": (
-        lambda: offspan.train_lqr(LQR2, E1, learning_rate=-1e-3, iterations=10),
-        "train_lqr: `learning_rate` is -0.001, but must be a positive, finite number.",
-    ),
-    "iterations is a fraction": (
-        lambda: offspan.train_lqr(LQR2, E1, learning_rate=1e-3, iterations=1e5),  # pyright: ignore
-        "train_lqr: `iterations` is 100000.0, but must be a whole number of at least 0.",
-    ),
-    "K0 that does not fit": (
-        lambda: offspan.train_lqr(LQR2, E1, learning_rate=1e-3, iterations=1, K0=np.zeros((1, 2))),
-        "train_lqr: `K0` has shape (1, 2), but needs shape (2, 2)",
-    ),
-    "training from a single state": (
-        lambda: offspan.train(LQR2, offspan.Linear(ZERO), np.ones(2), optimizer=optax.sgd(0.1), iterations=1),
-        "train: `x0s` has shape (2,), but needs shape (s, 2)",
-    ),
-    "a matrix where a controller is wanted": (
-        lambda: offspan.cost(LQR2, ZERO, E1),  # pyright: ignore
-        "rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.",
-    ),
-    "a controller for other states": (
-        lambda: offspan.cost(LQR2, offspan.Linear(np.ones((2, 3))), E1),
-        "rollout: the controller does not take a state of shape (2,), as this problem has it",
-    ),
-    "a controller that returns a list": (
-        lambda: offspan.cost(LQR2, lambda x: [x[0], x[1]], E1),  # pyright: ignore
-        "rollout: the controller returned a list for a state of shape (2,), but the problem has 2 control(s).",
-    ),
-    "a problem that is no LQR": (
-        lambda: offspan.train_lqr(
-            offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3),  # pyright: ignore
-            E1,
-            learning_rate=0.1,
-            iterations=1,
-        ),
-        "train_lqr: `problem` is a FunctionProblem, but this is defined for an LQR only.",
+    "unseen states that do not fit": (
+        lambda: offspan.extrapolation(LQR2, LINEAR, np.ones(2), minimal_cost=0.0, baseline_cost=1.0),
+        "extrapolation",
+        "`unseen`",
     ),
     "a measure of a problem that is no LQR": (
-        lambda: offspan.cost_measure(
-            offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3),  # pyright: ignore
-            ZERO,
-            E1,
-        ),
-        "cost_measure: `problem` is a FunctionProblem, but this is defined for an LQR only.",
+        lambda: offspan.cost_measure(function_problem(), ZERO, E1),  # pyright: ignore
+        "cost_measure",
+        "`problem`",
     ),
-    "a number where a key is wanted": (
-        lambda: offspan.gaussian(7, 2, horizon=3),  # pyright: ignore
-        "gaussian: `key` is 7, but must be a random key: pass `jax.random.key(7)`.",
+    "unseen directions under jit": (lambda: jax.jit(offspan.unseen_directions)(E1), "unseen_directions", "`x0s`"),
+    "more basis vectors than dimensions": (lambda: offspan.basis(2, 3), "basis", "`count`"),
+    "a grid without axes": (lambda: offspan.grid(), "grid", "one list of values for each coordinate"),
+    "training from a single state": (lambda: train(x0s=np.ones(2)), "train", "`x0s`"),
+    "a word where an optimiser is wanted": (lambda: train(optimizer="adam"), "train", "`optimizer`"),
+    "a number where a stopping rule is wanted": (lambda: train(stop=0.1), "train", "`stop`"),
+    "a stopping rule that never looks": (lambda: offspan.NoImprovement(every=0), "NoImprovement", "`every`"),
+    "a loss that is not a number": (lambda: train(loss=lambda problem, controller, x0s: x0s), "train", "`loss`"),
+    "a loss that is no function": (lambda: train(loss=0.1), "train", "`loss`"),
+    "a loss and an estimator": (lambda: train(loss=offspan.cost, gradient=offspan.Exact()), "train", "`gradient`"),
+    "a word where an estimator is wanted": (lambda: train(gradient="exact"), "train", "`gradient`"),
+    "an estimator that draws, without a key": (lambda: train(gradient=Drawing()), "train", "`key`"),
+    "an estimator that draws, with a number": (lambda: train(gradient=Drawing(), key=0), "train", "`key`"),
+    "adjoints of a network": (lambda: train(offspan.MLP([(EYE, np.zeros(2))]), gradient=offspan.Adjoint()), "Adjoint", "must be Linear"),
+    "a controller with nothing to train": (lambda: train(jnp.sin), "train", "controller"),
+    "learning rate is negative": (lambda: train_lqr(learning_rate=-1e-3), "train_lqr", "`learning_rate`"),
+    "iterations is a fraction": (lambda: train_lqr(iterations=1e5), "train_lqr", "`iterations`"),
+    "K0 that does not fit": (lambda: train_lqr(K0=np.zeros((1, 2))), "train_lqr", "`K0`"),
+    "a gradient cut to nothing": (lambda: train_lqr(clip=0.0), "train_lqr", "`clip`"),
+    "a problem that is no LQR": (lambda: train_lqr(function_problem()), "train_lqr", "`problem`"),
+    "a batch with a seen set too few": (lambda: train_lqr_batch([LQR2, LQR2]), "train_lqr_batch", "`x0s`"),
+    "a batch of several shapes": (lambda: train_lqr_batch([LQR2, lqr(horizon=4)], [E1, E1]), "train_lqr_batch", "`problems`"),
+    "a batch with a bad learning rate": (lambda: train_lqr_batch(learning_rate=[0.1, 0.2]), "train_lqr_batch", "`learning_rate`"),
+    "a batch with a seen set that does not fit": (lambda: train_lqr_batch(x0s=[np.ones((1, 3))]), "train_lqr_batch", "`x0s[0]`"),
+    "a batch with gradients cut to nothing": (lambda: train_lqr_batch(clip=0.0), "train_lqr_batch", "`clip`"),
+    "a batch with a record every zero": (lambda: train_lqr_batch(record_every=0), "train_lqr_batch", "`record_every`"),
+    "a batch of other runs to resume": (
+        lambda: train_lqr_batch([LQR2, LQR2], [E1, E1], resume=train_lqr_batch()),
+        "train_lqr_batch",
+        "`resume`",
     ),
-    "a word where an optimiser is wanted": (
-        lambda: offspan.train(LQR2, offspan.Linear(ZERO), E1, optimizer="adam", iterations=1),  # pyright: ignore
-        "train: `optimizer` is 'adam', but must be an optax optimiser, such as optax.sgd(1e-3).",
+    "a batch of other records to resume": (
+        lambda: train_lqr_batch(iterations=3, record_every=1, resume=train_lqr_batch()),
+        "train_lqr_batch",
+        "`resume`",
     ),
-    "a number where a stopping rule is wanted": (
-        lambda: offspan.train(LQR2, offspan.Linear(ZERO), E1, optimizer=optax.sgd(0.1), iterations=1, stop=0.1),  # pyright: ignore
-        "train: `stop` is 0.1, but must be a stopping rule, such as NoImprovement() or CostBelow(0.1).",
-    ),
-    "a stopping rule that never looks": (lambda: offspan.NoImprovement(every=0), "NoImprovement: `every` is 0, but must be"),
-    "a loss that is not a number": (
-        lambda: offspan.train(
-            LQR2, offspan.Linear(ZERO), E1, optimizer=optax.sgd(0.1), iterations=1, loss=lambda problem, controller, x0s: x0s
-        ),
-        "train: `loss` must return one real number, or a pair of that and J(π; S), but returned ShapeDtypeStruct(shape=(1, 2)",
-    ),
-    "bounds that are no pair": (
-        lambda: offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=1, horizon=3, control_bounds=5.0),  # pyright: ignore
-        "FunctionProblem: bounds 5.0 must be a pair (low, high)",
-    ),
-    "a step that is no function": (
-        lambda: offspan.FunctionProblem("euler", stage_cost, state_dim=2, control_dim=1, horizon=3),  # pyright: ignore
-        "FunctionProblem: `step` is 'euler', but must be a function of one state and one control.",
-    ),
-    "layers without biases": (lambda: offspan.MLP([EYE, EYE]), "MLP: `layers` must be a list of pairs"),  # pyright: ignore
-    "unseen states that do not fit": (
-        lambda: offspan.extrapolation(LQR2, offspan.Linear(ZERO), np.ones(2), minimal_cost=0.0, baseline_cost=1.0),
-        "extrapolation: `unseen` has shape (2,), but needs shape (s, 2)",
-    ),
-    "a batch with a seen set too few": (
-        lambda: offspan.train_lqr_batch([LQR2, LQR2], [E1], learning_rate=0.1, iterations=1),
-        "train_lqr_batch: there are 2 problems and 1 seen sets; pass one seen set for each problem.",
-    ),
-    "a batch of several shapes": (
-        lambda: offspan.train_lqr_batch([LQR2, offspan.LQR(EYE, horizon=4)], [E1, E1], learning_rate=0.1, iterations=1),
-        "train_lqr_batch: the problems have several shapes (n, m, H), [(2, 2, 3), (2, 2, 4)]; train each shape in a batch of its own.",
-    ),
-    "a batch with a bad learning rate": (
-        lambda: offspan.train_lqr_batch([LQR2], [E1], learning_rate=[0.1, 0.2], iterations=1),
-        "train_lqr_batch: `learning_rate` is [0.1, 0.2], but must be one positive, finite number, or one for each run.",
-    ),
-    "a batch with a seen set that does not fit": (
-        lambda: offspan.train_lqr_batch([LQR2], [np.ones((1, 3))], learning_rate=0.1, iterations=1),
-        "train_lqr_batch: `x0s[0]` has shape (1, 3), but needs shape (s, 2)",
-    ),
-    "records too far apart": (
-        lambda: offspan.train_lqr_batch([LQR2], [E1], learning_rate=0.1, iterations=1, record_every=2000),
-        "train_lqr_batch: `record_every` is 2000, but can be 1000 at most, the iterations of one compiled chunk.",
-    ),
-    "another batch to resume": (
-        lambda: offspan.train_lqr_batch(
-            [LQR2, LQR2],
-            [E1, E1],
-            learning_rate=0.1,
-            iterations=1,
-            resume=offspan.train_lqr_batch([LQR2], [E1], learning_rate=0.1, iterations=1),
-        ),
-        "train_lqr_batch: `resume` belongs to another batch (K (1, 2, 2), 2 records).",
-    ),
-    "a horizon that the printed statement does not have": (
-        lambda: closed_forms.shift_alpha(5, 7),
-        "the printed statement needs a horizon divisible by the dimension, but H = 7 and D = 5; take H = 5 or 10, or beyond:shift_any",
-    ),
+    "another kind of batch to resume": (lambda: train_lqr_batch(resume=train_batch()), "train_lqr_batch", "`resume`"),
+    "controllers of several shapes": (lambda: train_batch([LINEAR, offspan.Linear(np.ones((2, 3)))]), "train_batch", "`controllers`"),
+    "no controllers": (lambda: train_batch([]), "train_batch", "`controllers`"),
+    "a controller that is not in a list": (lambda: train_batch(LINEAR), "train_batch", "`controllers`"),
+    "ragged states for a batch": (lambda: train_batch(x0s=[[1.0, 0.0], [1.0]]), "train_batch", "`x0s`"),
+    "seen states for another number of runs": (lambda: train_batch(x0s=np.ones((2, 1, 2))), "train_batch", "`x0s`"),
+    "runs of another batch to resume": (lambda: train_batch(resume=train_batch([LINEAR, LINEAR])), "train_batch", "`resume`"),
+    "a longer batch to resume": (lambda: train_batch(resume=train_batch(iterations=2)), "train_batch", "`resume`"),
+    "something else to resume": (lambda: train_batch(resume=train()), "train_batch", "`resume`"),
+    "a diagnosis of a batch": (lambda: offspan.diagnose(LQR2, train_batch(), E1), "diagnose", "`run`"),  # pyright: ignore
+    "a horizon that the printed statement does not have": (lambda: closed_forms.shift_alpha(5, 7), "", "needs a horizon divisible"),
     "a shift with a B that is not orthogonal": (
         lambda: closed_forms.shift_controller(closed_forms.shift_alpha(2, 4), 2 * EYE),
-        "shift_controller: `B` is not orthogonal (B Bᵀ differs from I by 3)",
+        "shift_controller",
+        "`B`",
     ),
-    "a negative q": (
-        lambda: closed_forms.shift_alpha(2, 4, [1.0, -1.0]),
-        "shift_alpha: `q` is [1.0, -1.0], but the diagonal of Q must be ≥ 0 with at least one entry > 0.",
-    ),
-    "a q of zeros": (lambda: closed_forms.shift_ratios(np.zeros(2), 4, [0.0, 0.0]), "shift_ratios: `q` is [0.0, 0.0], but the diagonal"),
-    "a q that is never paid": (
-        lambda: closed_forms.shift_learning_rate(3, 1, [1.0, 0.0, 0.0]),
-        "shift: nothing that e_1 leads to within H = 1 steps costs anything",
-    ),
-    "a shift from nowhere": (lambda: closed_forms.shift_from([0.0, 0.0], horizon=2), "shift_from: `x0` is 0, and from there"),
-    "a K that does not decay": (
-        lambda: riccati.infinite_horizon_cost(LQR2, ZERO, E1),
-        "infinite_horizon_cost: under `K`, states reached from the seen states do not decay (spectral radius 1), so the cost",
-    ),
+    "a negative q": (lambda: closed_forms.shift_alpha(2, 4, [1.0, -1.0]), "shift_alpha", "`q`"),
+    "a q of zeros": (lambda: closed_forms.shift_ratios(np.zeros(2), 4, [0.0, 0.0]), "shift_ratios", "`q`"),
+    "a q that is never paid": (lambda: closed_forms.shift_learning_rate(3, 1, [1.0, 0.0, 0.0]), "shift", "costs anything"),
+    "a shift from nowhere": (lambda: closed_forms.shift_from([0.0, 0.0], horizon=2), "shift_from", "`x0`"),
+    "a K that does not decay": (lambda: riccati.infinite_horizon_cost(LQR2, ZERO, E1), "infinite_horizon_cost", "`K`"),
     "a K at the edge of infinite cost": (
         lambda: riccati.infinite_horizon_gradient(LQR2, -np.outer(E1, E1), E1),
-        "infinite_horizon_gradient: under `K`, states reached from the seen states or the columns of B do not decay",
+        "infinite_horizon_gradient",
+        "`K`",
     ),
     "a system that nothing stabilises": (
-        lambda: riccati.riccati_solution(offspan.LQR(2 * EYE, 0 * EYE, R=EYE, horizon=1)),
-        "riccati_solution: no controller is found that stabilises this system at finite cost",
+        lambda: riccati.riccati_solution(lqr(2 * EYE, 0 * EYE, R=EYE)),
+        "riccati_solution",
+        "stabilises this system",
     ),
-    "a map that is not square": (lambda: krylov_rank(np.ones((2, 3)), E1), "krylov_rank: `A` has shape (2, 3), but must be square"),
-    "a rank under jit": (lambda: jax.jit(lambda A: krylov_rank(A, E1))(EYE), "krylov_rank: a rank depends on the values"),
-    "a statement that is not there": (
-        lambda: list(verify(["prop:shfit"])),
-        "verify: there is no statement 'prop:shfit' (did you mean 'prop:shift'?); `offspan verify --list` shows them.",
-    ),
-    "verification in one dimension": (
-        lambda: list(verify((), Settings(dim=1))),
-        "verify: `dim` is 1, but must be a whole number of at least 2.",
-    ),
-    "a step with an if in it": (
-        lambda: offspan.FunctionProblem(lambda x, u: x if x[0] > 0 else -x, lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=1),
-        "FunctionProblem: `step` cannot be traced by jax for a state of shape (1,) and a control of shape (1,)",
-    ),
-    "controllers of several shapes": (
-        lambda: offspan.train_batch(
-            LQR2, [offspan.Linear(EYE), offspan.Linear(np.ones((2, 3)))], E1, optimizer=optax.sgd(0.1), iterations=1
-        ),
-        "train_batch: `controllers` must be a list of controllers that differ",
-    ),
-    "no controllers": (
-        lambda: offspan.train_batch(LQR2, [], E1, optimizer=optax.sgd(0.1), iterations=1),
-        "train_batch: `controllers` must be a list",
-    ),
-    "a controller that is not in a list": (
-        lambda: offspan.train_batch(LQR2, offspan.Linear(EYE), E1, optimizer=optax.sgd(0.1), iterations=1),  # pyright: ignore
-        "train_batch: `controllers` must be a list",
-    ),
-    "ragged states for a batch": (
-        lambda: offspan.train_batch(LQR2, [offspan.Linear(EYE)], [[1.0, 0.0], [1.0]], optimizer=optax.sgd(0.1), iterations=1),
-        "train_batch: `x0s` must be an array of numbers",
-    ),
-    "a diagnosis of something else": (
-        lambda: offspan.diagnose(LQR2, offspan.train_lqr(LQR2, E1, learning_rate=0.1, iterations=1), E1),  # pyright: ignore
-        "diagnose: `run` is a LQRRun, but must be what `train` returned",
-    ),
-    "records that do not fit a chunk": (
-        lambda: offspan.train_batch(LQR2, [offspan.Linear(EYE)], E1, optimizer=optax.sgd(0.1), iterations=1, record_every=300),
-        "train_batch: `record_every` is 300, but must divide 1000",
-    ),
-    "seen states for another number of runs": (
-        lambda: offspan.train_batch(LQR2, [offspan.Linear(EYE)], np.ones((2, 1, 2)), optimizer=optax.sgd(0.1), iterations=1),
-        "train_batch: `x0s` has shape (2, 1, 2), but needs one set of states (s, 2) for each run.",
-    ),
-    "a state of another batch": (
-        lambda: offspan.train_batch(
-            LQR2,
-            [offspan.Linear(EYE)],
-            E1,
-            optimizer=optax.sgd(0.1),
-            iterations=1,
-            resume=offspan.BatchState(np.zeros((1, 1)), np.zeros(1), np.zeros(1), 100, 0, [np.zeros(3)]),
-        ),
-        "train_batch: `resume` belongs to another batch",
-    ),
-    "a controller with nothing to train": (
-        lambda: offspan.train(LQR2, jnp.sin, E1, optimizer=optax.sgd(0.1), iterations=1),
-        "train: the controller (a PjitFunction) has no floating-point arrays to train",
-    ),
-    "more states chosen than there are": (lambda: chosen(k=4), "select: `k` is 4, which is more than there are, as there are 3 candidates"),
-    "a choice that leaves nothing": (lambda: chosen(k=3), "select: `k` is 3, which leaves nothing unseen, as there are 3 candidates"),
-    "a choice that spans the space": (lambda: chosen(k=2), "select: `k` is 2, so that the chosen states can span all 2 dimensions"),
-    "a candidate twice": (
-        lambda: chosen([[1, 0], [0, 1], [1, 0]]),
-        "select: `candidates` has row 2 twice, [1.0, 0.0]; list each",
-    ),
-    "a zero candidate": (lambda: chosen([[1, 0], [0, 0]]), "select: `candidates` has a zero state, from which a linear system never moves"),
-    "a method misspelt": (
-        lambda: chosen(method="fartest"),
-        "select: there is no method 'fartest' (did you mean 'farthest'?)",
-    ),
-    "a pilot without an optimiser": (
-        lambda: chosen(method="pilot"),
-        "select: 'pilot' needs `optimizer`, such as optax.sgd(1e-3)",
-    ),
-    "an optimiser that is none": (
-        lambda: chosen(method="pilot", optimizer=1e-3, iterations=3),
-        "select: `optimizer` is 0.001, but must be",
-    ),
+    "a map that is not square": (lambda: krylov_rank(np.ones((2, 3)), E1), "krylov_rank", "`A`"),
+    "a rank under jit": (lambda: jax.jit(lambda A: krylov_rank(A, E1))(EYE), "krylov_rank", "jit"),
+    "a statement that is not there": (lambda: list(verify(["prop:shfit"])), "verify", "'prop:shift'"),
+    "verification in one dimension": (lambda: list(verify((), Settings(dim=1))), "verify", "`dim`"),
+    "more states chosen than there are": (lambda: select(k=4), "select", "`k`"),
+    "a choice that leaves nothing": (lambda: select(k=3), "select", "`k`"),
+    "a choice that spans the space": (lambda: select(k=2), "select", "`k`"),
+    "a candidate twice": (lambda: select([[1, 0], [0, 1], [1, 0]]), "select", "`candidates`"),
+    "a zero candidate": (lambda: select([[1, 0], [0, 0]]), "select", "`candidates`"),
+    "candidates of another problem": (lambda: select(np.eye(3)), "select", "`candidates`"),
+    "a method misspelt": (lambda: select(method="fartest"), "select", "'farthest'"),
+    "a choice without a key": (lambda: select(key=0), "select", "`key`"),
+    "a scale in words": (lambda: select(scale="a"), "select", "`scale`"),
+    "no starts": (lambda: select(controllers=[]), "select", "`controllers`"),
+    "a pilot without an optimiser": (lambda: select(method="pilot"), "select", "`optimizer`"),
+    "an optimiser that is none": (lambda: select(method="pilot", optimizer=1e-3, iterations=3), "select", "`optimizer`"),
     "a controller without weights": (
-        lambda: chosen(method="adaptive", optimizer=optax.sgd(0.1), iterations=3, controllers=lambda x: -x),
-        "select: 'adaptive' trains `controllers`, but one of them holds no weights",
+        lambda: select(method="adaptive", optimizer=SGD, iterations=3, controllers=lambda x: -x),
+        "select",
+        "`controllers`",
     ),
-    "a scale in words": (lambda: chosen(scale="a"), "select: `scale` is 'a', but must be one number"),
-    "a success that branches": (
-        lambda: offspan.extrapolation_map(LQR2, offspan.Linear(ZERO), {0: [1.0]}, success=lambda x: x[0] > 0 and x[1] > 0),
-        "extrapolation_map: `success` cannot be traced by jax; write `&` for `and`",
-    ),
-    "a map with one name too many": (
-        lambda: map_figure(offspan.extrapolation_map(LQR2, offspan.Linear(ZERO), {1: [1.0, 2.0]}), E1, names=["x", "y"]),
-        "map_figure: `names` is ['x', 'y'], but the map has the coordinates (1,)",
-    ),
-    "a choice without a key": (lambda: chosen(key=0), "select: `key` is 0, but must be a random key"),
-    "candidates of another problem": (lambda: chosen(np.eye(3)), "select: `candidates` has shape (3, 3), but needs shape (s, 2)"),
-    "no starts": (lambda: chosen(controllers=[]), "select: `controllers` is empty"),
     "a flow of a pendulum": (
-        lambda: offspan.select(offspan.Pendulum(), EYE, 1, method="flow", key=KEY, optimizer=optax.sgd(0.1), iterations=1),
-        "select: 'flow' is for linear controllers of an LQR with R = 0; elsewhere take 'pilot'",
+        lambda: select(EYE, method="flow", optimizer=SGD, iterations=1, problem=offspan.Pendulum()),
+        "select",
+        "'flow'",
     ),
-    "a flow of Adam": (
-        lambda: chosen(method="flow", optimizer=optax.adam(0.1), iterations=1),
-        "select: 'flow' follows gradient descent; pass optax.sgd(…)",
-    ),
+    "a flow of Adam": (lambda: select(method="flow", optimizer=optax.adam(0.1), iterations=1), "select", "`optimizer`"),
     "too many sets": (
-        lambda: chosen(np.random.default_rng(0).normal(size=(6000, 2)), method="exhaustive", optimizer=optax.sgd(0.1), iterations=1),
-        "select: 'exhaustive' would train 6,000 sets; it stops at 5,000",
+        lambda: select(np.random.default_rng(0).normal(size=(6000, 2)), method="exhaustive", optimizer=SGD, iterations=1),
+        "select",
+        "6,000 sets",
     ),
     "scores without starts": (
         lambda: offspan.extrapolation_scores(offspan.Pendulum(), EYE[:1], EYE[1:]),
-        "extrapolation_scores: pass `controllers=[…]` to begin with, or a `key`",
+        "extrapolation_scores",
+        "`key`",
     ),
-    "an effect on nothing": (lambda: offspan.effect_of_adding(LQR2, E1, EYE[1]), "effect_of_adding: `x0s` and `x` span the space"),
-    "an effect on whom": (
-        lambda: offspan.effect_of_adding(offspan.Pendulum(), E1, EYE[1]),
-        "effect_of_adding: pass `unseen`, the states (u, 2) on which the effect is wanted",
-    ),
+    "an effect on nothing": (lambda: offspan.effect_of_adding(LQR2, E1, EYE[1]), "effect_of_adding", "`x0s`"),
+    "an effect on whom": (lambda: offspan.effect_of_adding(offspan.Pendulum(), E1, EYE[1]), "effect_of_adding", "`unseen`"),
     "half a measurement": (
         lambda: offspan.effect_of_adding(LQR2, E1, EYE[1], unseen=E1, iterations=3),
-        "effect_of_adding: to measure, pass both `optimizer` and `iterations`",
+        "effect_of_adding",
+        "`optimizer`",
     ),
-    "a map of three coordinates": (
-        lambda: offspan.extrapolation_map(LQR2, offspan.Linear(ZERO), {0: [1.0], 1: [1.0], 2: [1.0]}),
-        "extrapolation_map: `axes` must give values for one or two of the coordinates 0..1",
+    "a map of three coordinates": (lambda: extrapolation_map({0: [1.0], 1: [1.0], 2: [1.0]}), "extrapolation_map", "`axes`"),
+    "a success that is not yes or no": (lambda: extrapolation_map({0: [1.0]}, success=lambda x: x), "extrapolation_map", "`success`"),
+    "a success that branches": (
+        lambda: extrapolation_map({0: [1.0]}, success=lambda x: x[0] > 0 and x[1] > 0),
+        "extrapolation_map",
+        "`success`",
     ),
-    "a success that is not yes or no": (
-        lambda: offspan.extrapolation_map(LQR2, offspan.Linear(ZERO), {0: [1.0]}, success=lambda x: x),
-        "extrapolation_map: `success` must return one truth value for one state",
+    "a map with one name too many": (
+        lambda: map_figure(extrapolation_map({1: [1.0, 2.0]}), E1, names=["x", "y"]),
+        "map_figure",
+        "`names`",
     ),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_gets_its_sentence(mistake):
-    make, sentence = MISTAKES[mistake]
-    with pytest.raises(ValueError, match=r"\.$") as caught:
+def test_a_mistake_gets_a_sentence_that_names_it(mistake):
+    make, function, named = MISTAKES[mistake]
+    with pytest.raises(offspan.OffspanError) as caught:
         make()
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{function}: " if function else "")
+    assert named in sentence.removeprefix(f"{function}: ")
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
 
 
 def test_a_missing_controller_file_or_folder_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"cannot write '.*/none/k.npz': there is no folder"):
-        offspan.save_controller(offspan.Linear(EYE), tmp_path / "none" / "k.npz")
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match=r"none/k\.npz.*\.$"):
+        offspan.save_controller(LINEAR, tmp_path / "none" / "k.npz")
+    with pytest.raises(FileNotFoundError, match=r"nothing\.npz.*\.$"):
         offspan.load_controller(tmp_path / "nothing.npz")
+
+
+def test_a_mistake_on_the_command_line_is_a_sentence_and_exit_code_2(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["offspan", "show", "nothing", "--folder", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        offspan.cli.main()
+    assert ended.value.code == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("offspan: ")
+    assert "'nothing'" in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_debug_raises_a_mistake_with_its_traceback(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(offspan.cli, "show_tracebacks", False)  # which the command line sets for its process
+    monkeypatch.setattr("sys.argv", ["offspan", "--debug", "show", "nothing", "--folder", str(tmp_path)])
+    with pytest.raises(offspan.OffspanError, match="'nothing'"):
+        offspan.cli.main()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("bug", [RuntimeError("a bug"), ValueError("a bug"), KeyError("a bug")], ids=lambda bug: type(bug).__name__)
+def test_a_bug_is_not_turned_into_a_sentence(bug, monkeypatch, capsys, tmp_path):
+    """Also a ValueError: only the library's own class is the caller's mistake."""
+
+    def fail(*_):
+        raise bug
+
+    monkeypatch.setattr("offspan.experiments.store.find_runs", fail)
+    monkeypatch.setattr("sys.argv", ["offspan", "list", "--folder", str(tmp_path)])
+    with pytest.raises(type(bug), match="a bug"):
+        offspan.cli.main()
+    assert capsys.readouterr().err == ""

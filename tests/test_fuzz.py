@@ -20,9 +20,8 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
-from offspan.experiments.kinds.starts import State
-from offspan.experiments.specs.reading import load_preset, load_spec, preset_names
-from offspan.experiments.store import RunFolder
+from offspan.experiments.registry import kind, load_preset, load_spec, preset_names
+from offspan.experiments.store import Checkpoint, RunFolder
 
 MORE = int(os.environ.get("OFFSPAN_FUZZ", "1"))
 VALUES: list[Any] = [
@@ -103,7 +102,7 @@ def refusal(call: Callable[[], Any]) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what NumPy says of a spoilt header before it refuses it
             call()
-    except ValueError as error:
+    except offspan.OffspanError as error:
         assert is_a_sentence(str(error)), error  # noqa: PT017 (the error itself is what is looked at)
         return str(error)
     return ""
@@ -130,7 +129,7 @@ def test_specs(tmp_path):
             path.write_text(tomli_w.dumps(without_none(content) if isinstance(content, dict) else {"content": without_none(content)}))
         else:
             path.write_bytes(spoil_bytes(tomli_w.dumps(content).encode(), rng))
-        sentence = refusal(lambda: load_spec(path).part_weights())
+        sentence = refusal(lambda: kind(load_spec(path).kind).tasks(load_spec(path)))
         refused += bool(sentence)
         assert not sentence or str(path) in sentence
     assert 400 * MORE < refused < 1000 * MORE
@@ -185,7 +184,7 @@ def fingerprint(root: Path) -> dict[str, str]:
 def exit_of(*arguments: str) -> tuple[int, str]:
     """The exit code and the words of the command, in this process; anything but a sentence is raised."""
     done = CliRunner().invoke(cli.app, list(arguments))
-    if isinstance(done.exception, (ValueError, OSError)):
+    if isinstance(done.exception, (offspan.OffspanError, OSError)):
         assert is_a_sentence(str(done.exception)), done.exception
         return 2, str(done.exception)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -196,7 +195,7 @@ def exit_of(*arguments: str) -> tuple[int, str]:
 def test_result_files(stored, monkeypatch):
     """216 spoilt results that are shown, and 24 that are whole but not what a run leaves, of which a page is made: done or refused, and
     left as they are."""
-    monkeypatch.setattr("offspan.report.page._figure", lambda figure, words: "")  # drawn, but not written out
+    monkeypatch.setattr("offspan.report.page.vector", lambda figure: "")  # drawn, but not written out
     rng = random.Random(3)
     names = ["lqr-random-abq", "shift-regularized"]
     loaded = {name: RunFolder(stored / name).load_result() for name in names}
@@ -247,9 +246,9 @@ def test_checkpoints(tmp_path):
     rng = random.Random(4)
     spec = load_preset("shift-regularized")
     folder = RunFolder(tmp_path)
-    state = State(np.arange(24.0).reshape(2, 3, 2, 2), np.array(["finished"] * 3), np.arange(3), np.array([0, 5]), 5)
-    folder.save_checkpoint(spec, 0, state, 1.5)
-    path = tmp_path / "checkpoint" / "part-0.npz"
+    state = {"K": np.arange(24.0).reshape(2, 3, 2, 2), "codes": np.zeros(3, np.int8), "recorded": np.array([0, 5]), "done": np.array(5)}
+    folder.save_checkpoint(spec, "starts", Checkpoint(state, 0.5, 1.5))
+    path = tmp_path / "checkpoint" / "starts.npz"
     whole = path.read_bytes()
     refused = 0
     for i in range(400 * MORE):
@@ -262,13 +261,13 @@ def test_checkpoints(tmp_path):
             arrays[name] = rng.choice([arrays[name][..., None], arrays[name].ravel()[:1], np.array("x"), np.array([[1j]]), np.array(7)])
             np.savez(path, allow_pickle=False, **arrays)
         loaded = []
-        sentence = refusal(lambda loaded=loaded: loaded.append(folder.load_checkpoint(spec, 0, State)))
+        sentence = refusal(lambda loaded=loaded: loaded.append(folder.load_checkpoint(spec, "starts")))
         refused += bool(sentence)
         assert not sentence or str(path) in sentence
-        for found, seconds in loaded:
-            assert seconds == 1.5
-            for ours, theirs in zip(found, state, strict=True):
-                np.testing.assert_array_equal(ours, theirs)
+        for found in loaded:
+            assert (found.share, found.seconds, set(found.arrays)) == (0.5, 1.5, set(state))
+            for name, value in found.arrays.items():
+                np.testing.assert_array_equal(value, state[name])
     assert refused > 300 * MORE
 
 
@@ -318,10 +317,10 @@ WORDS = [
 def test_command_line_arguments(stored, tmp_path, monkeypatch):
     """200 command lines of words out of place; what would train or draw for long is left out, the rest is done."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offspan.actions.run_and_report", lambda spec, folder, console: None)
+    monkeypatch.setattr("offspan.cli.run_and_report", lambda spec, folder: None)
     monkeypatch.setattr("offspan.theory.verify.verify", lambda labels, settings, on_label: iter(()))
-    monkeypatch.setattr("offspan.actions.draw_theory", lambda target, console: None)
-    monkeypatch.setattr("offspan.report.page._figure", lambda figure, words: "")
+    monkeypatch.setattr("offspan.report.theory.theory_figures", dict)
+    monkeypatch.setattr("offspan.report.page.vector", lambda figure: "")
     # No good, and found to be so before anything is chosen.
     (tmp_path / "spec.toml").write_text(
         'systems = ["shift"]\ndim = [3]\nhorizon = [3]\nlearning_rate = [0.1]\niterations = 10\n[choose]\nk = 5\n'

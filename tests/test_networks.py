@@ -18,13 +18,11 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
-from offspan.experiments.kinds.network import OBJECTIVES, make
-from offspan.experiments.mapping import map_of_run
+from offspan.experiments.network import OBJECTIVES, NetworkSpec, make, map_of_run
+from offspan.experiments.registry import load_preset, load_spec, preset_of
 from offspan.experiments.run import run
-from offspan.experiments.specs.network import NetworkSpec
-from offspan.experiments.specs.reading import load_preset, load_spec, preset_of
 from offspan.experiments.store import RunFolder
-from offspan.report.kinds import report
+from offspan.report.results import report
 from offspan.report.tables import latex_table, markdown_table
 
 PENDULUM = offspan.Pendulum(horizon=4)
@@ -51,8 +49,9 @@ def test_a_batch_is_its_runs():
         for r, start in enumerate(starts):
             alone, of_batch = offspan.train(PENDULUM, start, each[r], **settings), batch.run(r)
             assert (of_batch.status, of_batch.iterations) == (alone.status, alone.iterations)
-            np.testing.assert_allclose(of_batch.cost, alone.cost[::50], rtol=1e-9)
-            np.testing.assert_array_equal(of_batch.recorded, alone.recorded[::50])
+            before = of_batch.recorded < len(alone.cost)  # a batch also records what the last update leads to
+            np.testing.assert_allclose(of_batch.cost[before], alone.cost[::50], rtol=1e-9)
+            np.testing.assert_array_equal(of_batch.recorded[before], alone.recorded[::50])
             for a, b in zip(jax.tree.leaves(of_batch.controller), jax.tree.leaves(alone.controller), strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9)
     assert len(set(batch.iterations)) > 1, "the runs should end at different iterations"
@@ -90,13 +89,16 @@ def test_a_diverging_run_changes_no_bit_of_the_others(place):
     np.testing.assert_array_equal(harmless.iterations[others], spoilt.iterations[others])
 
 
-def test_a_batch_is_taken_up_to_the_same_bits():
+def test_a_batch_resumes_bit_for_bit():
     settings = {"optimizer": optax.adam(1e-2), "iterations": 3_300, "stop": offspan.NoImprovement(every=100, patience=9, gain=1e-3)}
     states = []
     whole = offspan.train_batch(PENDULUM, networks(3), X0S, on_chunk=states.append, **settings)
-    assert [state.done for state in states] == [1_000, 2_000, 3_300], "the batch should end early, in its third chunk"
+    assert states[-1].done == 3_300
+    assert whole.iterations.max() < 3_300, "the batch should end early"
     assert len(set(whole.iterations)) > 1
-    for state in states:
+    for state in (states[0], states[2], states[-1]):
+        if state is not whole:  # through arrays, as a checkpoint does
+            state = offspan.Batch.from_arrays(state.to_arrays(), networks(1)[0])
         again = offspan.train_batch(PENDULUM, networks(3), X0S, resume=state, **settings)
         assert_same_bits(again.controllers, whole.controllers)
         np.testing.assert_array_equal(again.cost, whole.cost)
@@ -124,10 +126,10 @@ def test_a_run_that_has_ended_stays_ended_while_others_go_on():
     batch = offspan.train_batch(PENDULUM, starts, X0S, optimizer=optax.sgd(0.0), iterations=20, stop=Once(), record_every=1)
     assert batch.status.tolist() == ["converged", "finished", "finished", "finished"]
     assert batch.iterations.tolist() == [3, 20, 20, 20]
-    assert np.isfinite(batch.cost).sum(axis=1).tolist() == [4, 20, 20, 20]
+    assert np.isfinite(batch.cost).sum(axis=1).tolist() == [4, 21, 21, 21]
 
 
-def test_a_batch_that_has_ended_takes_no_more_time():
+def test_a_batch_whose_runs_have_ended_takes_no_more_time():
     heard = []
     offspan.train_batch(
         PENDULUM, networks(2), X0S, optimizer=optax.sgd(1e-3), iterations=50_000, stop=offspan.CostBelow(1e6), on_chunk=heard.append
@@ -261,7 +263,7 @@ def test_an_optimiser_may_carry_a_random_key_through_a_checkpoint():
     settings = {"optimizer": optax.chain(optax.add_noise(0.1, 0.5, 0), optax.sgd(1e-3)), "iterations": 1_500}
     states = []
     whole = offspan.train_batch(PENDULUM, networks(2), X0S, on_chunk=states.append, **settings)
-    again = offspan.train_batch(PENDULUM, networks(2), X0S, resume=states[0], **settings)
+    again = offspan.train_batch(PENDULUM, networks(2), X0S, resume=states[2], **settings)
     assert_same_bits(again.controllers, whole.controllers)
 
 
@@ -290,7 +292,7 @@ def test_network_presets_have_the_papers_settings():
         adversary = spec.non_extrapolating
         assert (adversary.optimizer, adversary.learning_rate, adversary.coefficient) == ("adam", 3e-4, 0.1)
         assert (spec.iterations, spec.precision, len(spec.seeds), spec.baseline_seeds) == (75_000, "float32", 5, [0, 1, 2, 3, 4])
-        assert (spec.look_every, spec.patience, spec.gain, spec.width, spec.depth) == (100, 50, 1e-5, 50, 4)
+        assert (spec.evaluate_every, spec.patience, spec.gain, spec.width, spec.depth) == (100, 50, 1e-5, 50, 4)
         assert not targets[:, 2:].any()
         assert spec.as_quick().iterations <= 5_000
         angle = U[:, 0] if name == "pendulum" else None
@@ -414,11 +416,11 @@ def test_a_diverged_seed_is_counted_as_the_worst_and_diagnosed(tmp_path):
     assert (result.policy_gradient_status == 2).all()
     assert result.attrs["diagnoses"].count("The run diverged at iteration") == 3
     made = report(result)
-    assert made.sheets["table"].rows[0][1:3] == ["3/3", "0"]
-    assert made.sheets["table"].rows[0][-1] == "∞"
-    assert "policy_gradient, seed 0: The run diverged at iteration" in made.sheets["table"].note
-    assert "Try: lower the learning rate" in made.sheets["table"].note
-    assert "2 more diverged" in made.sheets["table"].note
+    assert made.tables["table"].rows[0][1:3] == ["3/3", "0"]
+    assert made.tables["table"].rows[0][-1] == "∞"
+    assert "policy_gradient, seed 0: The run diverged at iteration" in made.tables["table"].note
+    assert "Try: lower the learning rate" in made.tables["table"].note
+    assert "2 more diverged" in made.tables["table"].note
 
 
 def test_nothing_to_normalise_by_is_not_perfect(tmp_path):
@@ -429,17 +431,17 @@ def test_nothing_to_normalise_by_is_not_perfect(tmp_path):
     result = run(load_spec(tmp_path / "wild.toml"), tmp_path, lambda share: None)
     assert (result.non_extrapolating_status == 2).all()
     assert np.isnan(result.normalized_cost).all()
-    sheet = report(result).sheets["table"]
+    sheet = report(result).tables["table"]
     assert [row[-1] for row in sheet.rows] == ["–", "–", "–"]
     assert "The measure is not defined" in sheet.note
 
 
 def test_a_measure_that_should_not_be_trusted_says_so(small):
     _, result = small
-    assert "beats the runs" not in report(result.assign(normalized_cost=("seed", [0.1, 0.2, 0.3]))).sheets["table"].note
-    assert "A seed below 0 beats the runs" in report(result.assign(normalized_cost=("seed", [-0.5, 0.2, 0.3]))).sheets["table"].note
+    assert "beats the runs" not in report(result.assign(normalized_cost=("seed", [0.1, 0.2, 0.3]))).tables["table"].note
+    assert "A seed below 0 beats the runs" in report(result.assign(normalized_cost=("seed", [-0.5, 0.2, 0.3]))).tables["table"].note
     untrained = result.assign(non_extrapolating_training_cost=1e4 * result.non_extrapolating_training_cost)
-    assert "so the measure says little" in report(untrained).sheets["table"].note
+    assert "so the measure says little" in report(untrained).tables["table"].note
 
 
 def test_the_settings_of_a_preset_are_known_whatever_the_name():
@@ -451,18 +453,18 @@ def test_the_settings_of_a_preset_are_known_whatever_the_name():
     assert preset_of(spec.model_copy(update={"width": 49})) is None
 
 
-def test_a_killed_network_run_is_taken_up_to_the_same_bits(small, tmp_path):
+def test_a_killed_network_run_resumes_bit_for_bit(small, tmp_path):
     """A real process, killed with SIGKILL after a checkpoint of its second part, then left to finish."""
     (tmp_path / "small.toml").write_text(SPEC)
     script = (
         f"import time, jax\njax.config.update('jax_num_cpu_devices', {jax.device_count()})\nfrom pathlib import Path\n"
-        "from offspan.experiments.run import run\nfrom offspan.experiments.specs.reading import load_spec\n"
+        "from offspan.experiments.run import run\nfrom offspan.experiments.registry import load_spec\n"
         f"spec = load_spec(Path({str(tmp_path / 'small.toml')!r}))\n"
         f"run(spec, Path({str(tmp_path)!r}), lambda share: time.sleep(0.5), checkpoint_seconds=0.0)\n"
     )
     folder = RunFolder(tmp_path / "small")
     process = subprocess.Popen([sys.executable, "-c", script])
-    while process.poll() is None and not (folder.checkpoints / "part-1.npz").exists():
+    while process.poll() is None and not (folder.checkpoints / "non_extrapolating.npz").exists():
         time.sleep(0.01)
     time.sleep(0.2)
     assert process.poll() is None, "the run ended before it could be killed"
@@ -478,15 +480,15 @@ def test_the_report_of_a_network_experiment(small, tmp_path):
     made = report(result)
     drawn = made.figures()
     assert set(drawn) == {"states", "through-time", "curves", "unseen"}
-    assert made.sheets["table"].rows[0][0] == "policy gradient"
-    target, *rows = made.sheets["states"].rows
+    assert made.tables["table"].rows[0][0] == "policy gradient"
+    target, *rows = made.tables["states"].rows
     assert target[2:] == ["3.14", "0.00"]
     assert len(rows) == 3 * (2 + 2)
     final = result.policy_gradient_unseen_trajectory.values[:, -1]
     shown = [row[2:] for row in rows if row[:2] == ["unseen", "final, policy gradient"]]
     np.testing.assert_allclose(np.array(shown, float), final, atol=0.00501)
-    assert "final, policy gradient" in markdown_table(made.sheets["states"])
-    assert latex_table(made.sheets["states"]).count(r"\\") == 1 + 1 + 12
+    assert "final, policy gradient" in markdown_table(made.tables["states"])
+    assert latex_table(made.tables["states"]).count(r"\\") == 1 + 1 + 12
     for figure, data in drawn.values():
         assert figure.get_suptitle()
         assert len(data) > 0
@@ -521,7 +523,6 @@ MISTAKES = {
     ),
     "a setting that is wrong": (SPEC.replace("{ horizon = 12 }", "{ horizon = 0 }"), "Pendulum: `horizon` is 0"),
     "an unknown optimiser": (SPEC.replace('"gradient-descent"', '"sgd"'), "`policy_gradient.optimizer`"),
-    "looks that do not fit": (SPEC + "look_every = 300", "`look_every`: must divide 1000 (given: 300)."),
     "a key misspelt in a table": (
         SPEC.replace("targets =", "target ="),
         "there is no key 'non_extrapolating.target' (did you mean 'targets'?)",

@@ -57,7 +57,7 @@ def test_each_motor_lifts_and_turns(motor, signs):
     """Faster than the others, a motor lifts, rolls, pitches and yaws with its own signs: the torques over the moments of inertia."""
     u = jnp.full(4, QUAD.hover_speed).at[motor].multiply(1.1)
     change = (QUAD.step(QUAD.target, u) - QUAD.target) / QUAD.time_step
-    more = QUAD.hover_speed**2 * (1.1**2 - 1)
+    more = float(QUAD.hover_speed) ** 2 * (1.1**2 - 1)
     assert float(change[8]) == pytest.approx(3.16e-10 * more / 0.027, rel=1e-9)
     arm = 3.16e-10 * 0.0397 / np.sqrt(2) * more
     expected = np.array(signs) * np.array([arm / 1.4e-5, arm / 1.4e-5, 7.94e-12 * more / 2.17e-5])

@@ -16,10 +16,10 @@ import scipy.stats
 
 import offspan
 from offspan.exploration import visited_covariance
+from offspan.report.results import bootstrap, cvar, rank_correlation, ratio
 from offspan.selection.criteria import CRITERIA, Setting
 from offspan.selection.methods import MEANING, METHODS, NEED_TRAINING, _by_rank, best_set, greedy_set, random_sets
 from offspan.selection.pilots import Pilots, Training, flow, flow_costs
-from offspan.statistics import bootstrap, cvar, rank_correlation, ratio
 from tests.systems import random_lqr
 
 KEY = jax.random.key(0)

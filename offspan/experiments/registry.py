@@ -6,7 +6,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import jax
 import xarray as xr
@@ -70,6 +70,7 @@ SYSTEMS: dict[str, System] = {
 KINDS = ("lqr", "starts", "network", "selection")
 
 
+@runtime_checkable
 class Kind(Protocol):
     """What the module of a kind has. How an experiment is cut into tasks follows from its spec alone."""
 

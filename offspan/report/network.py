@@ -181,7 +181,7 @@ def states_figure(result: xr.Dataset) -> Figure:
     for place, (title, objective, time) in enumerate(panels, start=1):
         ax = _axes(figure, result, 1, 3, place)
         _draw(ax, result, objective, time)
-        ax.set_title(title)
+        ax.set_title(title, fontsize=9)
     _finish(figure, result)
     return figure
 

@@ -291,7 +291,7 @@ def correlations_figure(result: xr.Dataset, found: list[Correlation]) -> Figure:
 @styled
 def training_figure(result: xr.Dataset) -> Figure:
     """Cost, alignment and coverage during training: of random sets (quartiles), and of the choices of two methods."""
-    figure, axes = subplots(10, 3.6, 1, 3)
+    figure, axes = subplots(10.0, 3.6, 1, 3)
     shown = [name for name in ("gramian-logdet" if is_lqr(result) else "farthest", "pilot") if name in result.method.values]
     for ax, (name, label) in zip(axes, PANELS.items(), strict=True):
         _training_panel(ax, result, name, shown)

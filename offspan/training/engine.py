@@ -6,7 +6,7 @@ the runs; a run that has ended is frozen until all have ended. One run is a batc
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -77,8 +77,7 @@ class Batch:
     done: int
     recorded: np.ndarray  # (q,)
     cost: np.ndarray  # (r, q)
-    normalized_optimality: np.ndarray | None = None  # (r, q)
-    normalized_cost: np.ndarray | None = None  # (r, q)
+    measures: Mapping[str, np.ndarray] = field(default_factory=dict)  # each (r, q), of a sweep of LQRs
     carried: tuple[np.ndarray, ...] = ()  # the leaves of the loop's state
 
     def __repr__(self) -> str:
@@ -99,6 +98,21 @@ class Batch:
         """Of linear controllers, (r, m, n)."""
         return self.weights.K
 
+    @property
+    def normalized_optimality(self) -> np.ndarray:
+        """E_opt(K) / E_opt(K_no-ext), (r, q)."""
+        return self._measure("normalized_optimality")
+
+    @property
+    def normalized_cost(self) -> np.ndarray:
+        """E_cost(K) / E_cost(K_no-ext), (r, q)."""
+        return self._measure("normalized_cost")
+
+    def _measure(self, name: str) -> np.ndarray:
+        if name not in self.measures:
+            raise OffspanError(f"Batch: `{name}` was not recorded; `train_lqr_batch` records it, for other runs call `offspan.{name}`.")
+        return self.measures[name]
+
     def run(self, r: int) -> Run:
         """Run r of the batch."""
         made = int(self.iterations[r])
@@ -107,22 +121,30 @@ class Batch:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a checkpoint."""
-        fields = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
-        leaves = {f"weights.{i}": leaf for i, leaf in enumerate(jax.tree.leaves(self.weights))}
-        carried = {f"carried.{i}": leaf for i, leaf in enumerate(self.carried)}
-        return {name: np.asarray(value) for name, value in {**fields, **leaves, **carried}.items()}
+        parts = {
+            "weights": dict(enumerate(jax.tree.leaves(self.weights))),
+            "measures": self.measures,
+            "carried": dict(enumerate(self.carried)),
+        }
+        several = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+        return {name: np.asarray(value) for name, value in {**{name: getattr(self, name) for name in FIELDS}, **several}.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], controller: Controller) -> "Batch":
         """The batch whose `to_arrays` these are, of controllers that differ from `controller` in their weights alone."""
+        parts: dict[str, dict[str, np.ndarray]] = {"weights": {}, "measures": {}, "carried": {}}
+        for name, value in arrays.items():
+            part, _, rest = name.partition(".")
+            if rest:
+                parts[part][rest] = value
         weights, structure = eqx.partition(controller, eqx.is_inexact_array)
-        stored = [arrays[f"weights.{i}"] for i in range(len(jax.tree.leaves(weights)))]
-        carried = tuple(arrays[f"carried.{i}"] for i in range(sum(name.startswith("carried.") for name in arrays)))
-        fields: dict[str, Any] = {name: arrays[name] for name in FIELDS if name in arrays} | {"done": int(arrays["done"])}
-        return cls(jax.tree.unflatten(jax.tree.structure(weights), stored), structure, carried=carried, **fields)
+        stored = jax.tree.unflatten(jax.tree.structure(weights), [parts["weights"][str(i)] for i in range(len(parts["weights"]))])
+        carried = tuple(parts["carried"][str(i)] for i in range(len(parts["carried"])))
+        fields: dict[str, Any] = {name: arrays[name] for name in FIELDS} | {"done": int(arrays["done"])}
+        return cls(stored, structure, measures=parts["measures"], carried=carried, **fields)
 
 
-FIELDS = ("codes", "iterations", "done", "recorded", "cost", "normalized_optimality", "normalized_cost")
+FIELDS = ("codes", "iterations", "done", "recorded", "cost")  # of a batch that are one array
 
 
 class LoopState(eqx.Module):

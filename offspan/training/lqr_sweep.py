@@ -39,7 +39,7 @@ from offspan.training.train import train_lqr
 LANES = 32  # runs in a block of small systems: a few vectors of each number, and all of a block's numbers in the first cache
 SMALL = 8  # systems up to this dimension are written out in lanes
 GPU_WORKSPACE = 2**31  # bytes for the states and costates of the runs that a GPU trains side by side
-RECORDS = ("cost", "normalized_optimality", "normalized_cost")
+MEASURES = ("normalized_optimality", "normalized_cost")
 
 
 def train_lqr_batch(
@@ -93,15 +93,14 @@ def train_lqr_batch(
         empty = np.full((runs, len(recorded)), np.nan, dtype)
         weights, structure = eqx.partition(Linear(np.zeros((m, n))), eqx.is_inexact_array)
         codes, made = np.full(runs, RUNNING, np.int8), np.zeros(runs, int)
-        records = [empty.copy() for _ in RECORDS]
-        K = start.astype(dtype)
-        batch = Batch(jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, *records, carried=(K,))
-    elif not isinstance(resume, Batch) or resume.normalized_cost is None or resume.K.shape != (runs, m, n):
+        measures, K = {name: empty.copy() for name in MEASURES}, start.astype(dtype)
+        batch = Batch(jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K,))
+    elif not isinstance(resume, Batch) or not resume.measures or resume.K.shape != (runs, m, n):
         raise OffspanError(f"{where}: `resume` belongs to another batch, of other runs.")
     elif not np.array_equal(resume.recorded, recorded):
         raise OffspanError(f"{where}: `resume` belongs to another batch, with {len(resume.recorded)} records in place of {len(recorded)}.")
     else:
-        batch = replace(resume, **{record: getattr(resume, record).copy() for record in RECORDS})
+        batch = replace(resume, cost=resume.cost.copy(), measures={name: resume.measures[name].copy() for name in MEASURES})
         for group in groups:
             group.freeze(np.flatnonzero(batch.codes[group.members] != RUNNING))
     slots = -(-CHUNK // every) + 1
@@ -133,8 +132,7 @@ def _advance(groups: list["_Group"], batch: Batch, count: int, slots: int, every
         members = group.members
         K_new, records, last = group.advance(K[members], batch.done, count, slots, every)
         K[members], J[members] = np.where(alive[members, None, None], K_new, K[members]), last[0]
-        for record, value, final in zip(RECORDS, records, last, strict=True):
-            stored = getattr(batch, record)
+        for stored, value, final in zip((batch.cost, *batch.measures.values()), records, last, strict=True):
             stored[np.ix_(members, due)] = np.where(alive[members, None], value[:, slot], np.nan)
             if batch.recorded[-1] == upto:
                 stored[members, -1] = np.where(alive[members], final, np.nan)
@@ -159,8 +157,8 @@ def _settle(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
             K[r] = again.K
             if again.status == Status.diverged:
                 codes[r], iterations[r] = int(again.status), begun + again.iterations
-                for record in RECORDS:
-                    getattr(batch, record)[r, batch.recorded > iterations[r]] = np.nan
+                for stored in (batch.cost, *batch.measures.values()):
+                    stored[r, batch.recorded > iterations[r]] = np.nan
         group.freeze(np.flatnonzero(suspect[group.members] & (codes[group.members] != RUNNING)))
     weights = jax.tree.map(lambda _: K, batch.weights)
     return replace(batch, weights=weights, codes=codes, iterations=iterations, carried=(K.copy(),))
@@ -248,7 +246,7 @@ def _advance_group(layout: _Layout, systems: Systems, measured, K, past, count, 
                 K = jax.vmap(lambda one, K: descend_by_products(one, K, layout.horizon, updates))(systems, K)
             return slot + 1, made + updates, K, records
 
-        empty = (jnp.zeros((slots, layout.block), K.dtype),) * len(RECORDS)
+        empty = (jnp.zeros((slots, layout.block), K.dtype),) * (1 + len(MEASURES))
         _, _, K, records = jax.lax.while_loop(lambda carry: carry[1] < count, interval, (0, jnp.zeros_like(count), K, empty))
         return K, records, _records(layout, systems, measured, K)
 
@@ -295,7 +293,7 @@ _normalization_of_each = jax.jit(jax.vmap(normalization))
 
 def _check_memory(where: str, runs: int, n: int, m: int, records: int, limit: float | None) -> None:
     """Records (twice, as one checkpoint is written while the next is made) and matrices on the host and on the devices."""
-    needed = 8 * runs * (2 * len(RECORDS) * records + 12 * n * max(n, m))
+    needed = 8 * runs * (2 * (1 + len(MEASURES)) * records + 12 * n * max(n, m))
     free = _free_memory() if limit is None else limit
     if needed > free:
         raise OffspanError(
