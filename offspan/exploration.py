@@ -19,10 +19,10 @@ from offspan.rollout import Controller, as_gain, cost, rollout
 
 
 def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"]) -> Float[Array, "s v n"]:
-    """{x_h : x_0 ∈ S, h = 0..H−1}, the states that ∇J(π; S) hears of: `visited[s, h]` is x_h from the seen state s  [R24, eq:pgstates].
+    """{x_h : x_0 ∈ S, h = 0..H−1}, the states that enter ∇J(π; S): `visited[s, h]` is x_h from the seen state s  [R24, eq:pgstates].
 
     When controls cost something (an LQR with R ≠ 0, or any other problem) the last control counts, too, and with it x_H; so it does under
-    jit with the problem as an argument, where R has no value to look at.
+    jit with the problem as an argument, where the value of R is not known.
 
     >>> import jax.numpy as jnp, offspan
     >>> offspan.visited_states(offspan.shift(3, horizon=2), offspan.Linear(jnp.zeros((3, 3))), offspan.basis(3, 1)).tolist()
@@ -33,13 +33,13 @@ def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLik
 
 
 def visited_count(problem: Problem) -> int:
-    """How many states of a trajectory training hears of: H where the last control is free, else H + 1 (`visited_states`)."""
+    """How many states of a trajectory enter the gradient: H where the last control is free, else H + 1 (`visited_states`)."""
     last_control_is_free = isinstance(problem, LQR) and is_concrete(problem.R) and not np.any(np.asarray(problem.R))
     return problem.horizon if last_control_is_free else problem.horizon + 1
 
 
 def gramian(problem: LQR, x0s: Any, K: Any = None) -> Float[Array, "n n"]:
-    """G = 1/|S| Σ_{x_0∈S} Σ_h x_h x_hᵀ over the states that training hears of (`visited_states`), under u = K x; K = 0 by default.
+    """G = 1/|S| Σ_{x_0∈S} Σ_h x_h x_hᵀ over the states that enter the gradient (`visited_states`), under u = K x; K = 0 by default.
 
     It is finite for any system, since the horizon is. Directions with Gv = 0 are the ones that policy gradient leaves alone
     [R24, prop:no_exploration_no_extrapolation].
@@ -87,7 +87,7 @@ def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, sc
 
 
 def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any, *, scale: Any = 1.0) -> Float[Array, "c"]:
-    """d(x) = min_v ‖(x − v) / scale‖ over the states v visited from S, for each candidate x; 0 where training comes by  [beyond R24].
+    """d(x) = min_v ‖(x − v) / scale‖ over the states v visited from S, for each candidate x; 0 where training passes through  [beyond R24].
 
     >>> import jax.numpy as jnp, offspan
     >>> problem, zero = offspan.shift(2, horizon=2), offspan.Linear(jnp.zeros((2, 2)))

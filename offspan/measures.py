@@ -11,30 +11,33 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.baselines import underdetermined
+from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_floats, as_states, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost
 from offspan.states import seen_projector
 
+Gain = Float[ArrayLike, "m n"] | Linear
+
 
 def optimality_measure(
-    problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
+    problem: LQR, K: Gain, seen: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
 ) -> Float[Array, ""]:
     """E_opt(K) = 1/|U| Σ_{x∈U} ‖(A + BK) x‖²_Q, U an orthonormal basis of S⊥  [R24, def:opt_measure, def:opt_measure_general_q].
 
-    Zero iff `K` steers every unseen direction to zero in one step (for Q ≻ 0). Does not depend on the basis. `x0s` are the seen
-    states; an explicit set of states `unseen` takes the place of U.
+    Zero iff `K` steers every unseen direction to zero in one step (for Q ≻ 0). Does not depend on the basis. An explicit
+    set of states `unseen` takes the place of U. `K` may be a `Linear`, here and below.
 
     >>> import jax.numpy as jnp, offspan
     >>> float(offspan.optimality_measure(offspan.identity(2, horizon=2), -0.5 * jnp.eye(2), offspan.basis(2, 1)))  # ‖e_2/2‖²
     0.25
     """
-    return _measure("optimality_measure", problem, K, x0s, unseen, steps=1)
+    return _measure("optimality_measure", problem, K, seen, unseen, steps=1)
 
 
 def cost_measure(
-    problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
+    problem: LQR, K: Gain, seen: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
 ) -> Float[Array, ""]:
     """E_cost(K) = J(K; U) − J*(U) = 1/|U| Σ_{x∈U} Σ_{h=1}^{H} ‖(A + BK)^h x‖²_Q  [R24, def:cost_measure, def:cost_measure_general_q].
 
@@ -44,11 +47,11 @@ def cost_measure(
     >>> float(offspan.cost_measure(offspan.identity(2, horizon=2), -0.5 * jnp.eye(2), offspan.basis(2, 1)))  # ‖e_2/2‖² + ‖e_2/4‖²
     0.3125
     """
-    return _measure("cost_measure", problem, K, x0s, unseen, steps=problem.horizon)
+    return _measure("cost_measure", problem, K, seen, unseen, steps=problem.horizon)
 
 
 def normalized_optimality(
-    problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
+    problem: LQR, K: Gain, seen: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
 ) -> Float[Array, ""]:
     """E_opt(K) / E_opt(K_no-ext): 0 for K = K_ext, 1 for K = K_no-ext  [R24, sec:prelim:extrapolation].
 
@@ -57,11 +60,11 @@ def normalized_optimality(
     >>> float(offspan.normalized_optimality(problem, -1.0 * jnp.eye(2), seen))  # ‖e_2‖² / ‖2 e_2‖²
     0.25
     """
-    return _normalized("normalized_optimality", problem, K, x0s, unseen, steps=1)
+    return _normalized("normalized_optimality", problem, K, seen, unseen, steps=1)
 
 
 def normalized_cost(
-    problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
+    problem: LQR, K: Gain, seen: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
 ) -> Float[Array, ""]:
     """E_cost(K) / E_cost(K_no-ext): 0 for K = K_ext, 1 for K = K_no-ext  [R24, sec:prelim:extrapolation].
 
@@ -70,7 +73,7 @@ def normalized_cost(
     >>> float(offspan.normalized_cost(problem, -1.0 * jnp.eye(2), seen))  # (1 + 1) / (4 + 16)
     0.1
     """
-    return _normalized("normalized_cost", problem, K, x0s, unseen, steps=problem.horizon)
+    return _normalized("normalized_cost", problem, K, seen, unseen, steps=problem.horizon)
 
 
 def extrapolation(
@@ -101,16 +104,16 @@ def extrapolation(
     return (cost(problem, controller, unseen) - least) / (baseline - least)
 
 
-def _measure(where, problem, K, x0s, unseen, steps):
-    X, count, defined = _unseen_states(where, problem, x0s, unseen)
+def _measure(where, problem, K, seen, unseen, steps):
+    X, count, defined = _unseen_states(where, problem, seen, unseen)
     closed_loop = problem.A + problem.B @ as_gain(where, problem, K)
     return jnp.where(defined, later_costs(closed_loop, problem.Q, X, steps).sum() / count, jnp.nan)
 
 
-def _normalized(where, problem, K, x0s, unseen, steps):
-    X, count, defined = _unseen_states(where, problem, x0s, unseen)
+def _normalized(where, problem, K, seen, unseen, steps):
+    X, count, defined = _unseen_states(where, problem, seen, unseen)
     measure = later_costs(problem.A + problem.B @ as_gain(where, problem, K), problem.Q, X, steps).sum()
-    baseline, rounding = _baseline_costs(problem, x0s, X, steps)
+    baseline, rounding = _baseline_costs(problem, seen, X, steps)
     baseline = baseline.sum()
     if is_false(baseline > rounding):
         raise OffspanError(
@@ -120,37 +123,37 @@ def _normalized(where, problem, K, x0s, unseen, steps):
     return jnp.where(defined & (baseline > rounding), measure / baseline, jnp.nan)
 
 
-def normalization(problem: LQR, x0s: Float[Array, "s n"]) -> tuple[Float[Array, "n n"], Float[Array, ""], Float[Array, ""]]:
+def normalization(problem: LQR, seen: Float[Array, "s n"]) -> tuple[Float[Array, "n n"], Float[Array, ""], Float[Array, ""]]:
     """What both normalised measures share for every K: states X that stand for U, and |U|·E_opt(K_no-ext) and |U|·E_cost(K_no-ext).
 
     With M = A + BK, `later_costs(M, Q, X, H)` over these is both measures at once. For use under vmap: NaN where a measure is not defined.
     """
-    X, _, defined = _unseen_states("normalization", problem, x0s, None)
-    costs, rounding = _baseline_costs(problem, x0s, X, problem.horizon)
+    X, _, defined = _unseen_states("normalization", problem, seen, None)
+    costs, rounding = _baseline_costs(problem, seen, X, problem.horizon)
     optimality, total = (jnp.where(defined & (value > rounding), value, jnp.nan) for value in (costs[0], costs.sum()))
     return X, optimality, total
 
 
-def _baseline_costs(problem, x0s, X, steps):
+def _baseline_costs(problem, seen, X, steps):
     """`later_costs` of K_no-ext, and what rounding leaves of their sum where A x = 0."""
     A, Q, n = problem.A, problem.Q, problem.state_dim
     # A + B K_no-ext = A (I − P_S): without the detour through B⁻¹.
-    costs = later_costs(A @ (jnp.eye(n, dtype=A.dtype) - seen_projector(x0s)), Q, X, steps)
+    costs = later_costs(A @ (jnp.eye(n, dtype=A.dtype) - seen_projector(seen)), Q, X, steps)
     return costs, (10 * n * jnp.finfo(costs.dtype).eps) ** 2 * jnp.sum(A**2) * jnp.trace(Q) * jnp.sum(X**2)
 
 
-def _unseen_states(where, problem, x0s, unseen):
+def _unseen_states(where, problem, seen, unseen):
     """States whose sum of a quadratic form is that over U, their number |U|, and whether the measures are defined."""
-    x0s = as_states(where, "x0s", x0s, as_lqr(where, problem).state_dim)
+    seen = as_states(where, "seen", seen, as_lqr(where, problem).state_dim)
     defined = underdetermined(where, problem)
     if unseen is not None:
         X = as_states(where, "unseen", unseen, problem.state_dim)
         return X, X.shape[0], defined
-    X = jnp.eye(problem.state_dim, dtype=x0s.dtype) - seen_projector(x0s)
+    X = jnp.eye(problem.state_dim, dtype=seen.dtype) - seen_projector(seen)
     count = jnp.round(jnp.trace(X))
     if is_false(count > 0):
         raise OffspanError(
-            f"{where}: the {x0s.shape[0]} seen states span the whole space, so no direction is unseen; "
+            f"{where}: the {seen.shape[0]} seen states span the whole space, so no direction is unseen; "
             "pass fewer of them, or a set of states as `unseen`."
         )
     return X, count, defined & (count > 0)

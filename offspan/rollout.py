@@ -210,7 +210,8 @@ def _lqr_cost_and_gradient(problem, K, x0s):
     return costs.mean(), gradients.mean(axis=0)
 
 
-def as_gain(where: str, problem: LQR, K: ArrayLike, name: str = "K") -> Float[Array, "m n"]:
-    """`K` as an array that fits the problem: u = +K x."""
+def as_gain(where: str, problem: LQR, K: ArrayLike | Linear, name: str = "K") -> Float[Array, "m n"]:
+    """`K`, or that of a linear controller, as an array that fits the problem: u = +K x."""
+    K = K.K if isinstance(K, Linear) else K
     m, n = problem.control_dim, problem.state_dim
     return as_floats(where, name, K, shape=(m, n), meaning=f"shape ({m}, {n}): one row a control, one column a state (u = +K x)")

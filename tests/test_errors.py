@@ -302,7 +302,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_gets_a_sentence_that_names_it(mistake):
+def test_a_mistake_gets_its_sentence(mistake):
     make, function, named = MISTAKES[mistake]
     with pytest.raises(offspan.OffspanError) as caught:
         make()

@@ -470,7 +470,7 @@ def test_a_killed_network_run_resumes_bit_for_bit(small, tmp_path):
     assert process.poll() is None, "the run ended before it could be killed"
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert 1 / 3 < folder.share_done() < 1
+    assert 1 / 4 < folder.share_done() < 1  # 2 of 8 states are those of the first objective
     subprocess.run([sys.executable, "-c", script], check=True)
     assert folder.load_result().identical(small[1])
 

@@ -16,7 +16,7 @@ class Problem(eqx.Module):
     """x_{h+1} = step(x_h, u_h), with cost J(π; X) = cost_scale · mean_{x_0∈X} Σ_{h=0}^{H} stage_cost(x_h, u_h)  [R24, eq:general_cost].
 
     Both methods are written for one state `(n,)` and one control `(m,)`. `control_bounds` is None, or the pair (low, high) that controls
-    are meant to stay in: `Bounded(net, *problem.control_bounds)` keeps them there, a rollout does not.
+    are meant to stay in: `Bounded(net, *problem.control_bounds)` enforces them, `rollout` does not.
 
     >>> import math, jax.numpy as jnp, offspan
     >>> problem, no_torque = offspan.Pendulum(horizon=4), offspan.Linear([[0.0, 0.0]])

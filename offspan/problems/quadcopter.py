@@ -43,7 +43,7 @@ class Quadcopter(Problem):
     paper prints (V(…) − (0, 0, g))/m], at cost Σ_d α_d² (x_d − x*_d)²  [R24, eq:quad_cost]. The target x* hovers at height 1.
 
     `rotation` is "paper" (V = R_x(ψ) R_y(θ) R_x(φ)) or "roll-pitch-yaw" (R_z(ψ) R_y(θ) R_x(φ)). Motors turn at most at `largest_speed`, by
-    default the speed at which they lift 2.25 times the weight; `Bounded(net, *problem.control_bounds)` enforces it, a rollout does not. The
+    default the speed at which they lift 2.25 times the weight; `Bounded(net, *problem.control_bounds)` enforces it, `rollout` does not. The
     physical parameters are arrays, so that one can map and differentiate over them.
 
     >>> import jax.numpy as jnp, offspan

@@ -1,6 +1,6 @@
 """What can be said of a set of initial states before any training: scores that are meant to rise with how far training on it will reach.
 
-A criterion looks at every candidate once, on its own, and then values any number of sets from what it has seen.
+A criterion evaluates every candidate once, on its own, and then values any number of sets from these evaluations.
 """
 
 from collections.abc import Callable, Sequence
@@ -187,7 +187,7 @@ def _minimax(apart: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 def _visits(setting: Setting) -> np.ndarray:
     """(e, c, v, n): what is visited from each candidate under each start, in the coordinates x / scale."""
-    count = visited_count(setting.problem)  # outside jit, where R has a value to look at
+    count = visited_count(setting.problem)  # outside jit, where the value of R is known
     visits = [_states(setting.problem, controller, setting.candidates)[:, :count] for controller in setting.controllers]
     return np.asarray(jnp.stack(visits) / setting.scale[None, None, None], float)
 

@@ -163,7 +163,7 @@ class Effect(NamedTuple):
     >>> import offspan
     >>> e = offspan.basis(4)
     >>> effect = offspan.effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[1], unseen=e[2:3])
-    >>> round(effect.predicted, 4), effect.measured  # 0 − 8/√(56·20): from e_2, it hears of e_3
+    >>> round(effect.predicted, 4), effect.measured  # 0 − 8/√(56·20): from e_2, e_3 is visited
     (-0.239, None)
     """
 
@@ -192,7 +192,7 @@ def effect_of_adding(
     >>> import offspan
     >>> e = offspan.basis(4)
     >>> effect = offspan.effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[3], unseen=e[1:2])
-    >>> round(effect.predicted, 4)  # 8/20 − 8/√(56·20) > 0: from e_4, it hears of e_4 and e_1 alone
+    >>> round(effect.predicted, 4)  # 8/20 − 8/√(56·20) > 0: from e_4, e_4 and e_1 alone are visited
     0.161
     """
     where, n = "effect_of_adding", problem.state_dim

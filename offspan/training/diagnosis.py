@@ -18,11 +18,11 @@ EXPLOSION = 100.0  # a cost this many times the least one before it has exploded
 ADVICE = {
     "state": "lower the learning rate, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), keep the controls in bounds "
     "(offspan.Bounded), or begin with a shorter horizon",
-    "cost": "look at what `stage_cost` does with large states; else lower the learning rate or clip the gradient "
+    "cost": "check what `stage_cost` does with large states; else lower the learning rate or clip the gradient "
     "(optax.chain(optax.clip_by_global_norm(1.0), …))",
     "gradient": "if the Jacobians are large, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), shorten the horizon or "
-    "use float64; if they are not finite, look for a square root, a norm or a division at zero in `step`, `stage_cost` or the controller",
-    "loss": "look at what the loss adds to J: its value or its gradient overflows where J does not",
+    "use float64; if they are not finite, check for a square root, a norm or a division at zero in `step`, `stage_cost` or the controller",
+    "loss": "check what the loss adds to J: its value or its gradient overflows where J does not",
     "update": "lower the learning rate, or clip the gradient before the optimiser sees it",
     "nothing": "nothing",
 }

@@ -65,7 +65,7 @@ def train_lqr_batch(
     >>> import offspan
     >>> systems, seen = [offspan.identity(2, horizon=2), offspan.shift(2, horizon=2)], [offspan.basis(2, 1)] * 2
     >>> batch = offspan.train_lqr_batch(systems, seen, learning_rate=0.125, iterations=1)
-    >>> batch.normalized_optimality.tolist()  # the shift comes by e_2, which goes to 3/4 e_1 then; the identity does not
+    >>> batch.normalized_optimality.tolist()  # the shift visits e_2, which then goes to 3/4 e_1; the identity does not
     [[1.0, 1.0], [1.0, 0.5625]]
     """
     where = "train_lqr_batch"
