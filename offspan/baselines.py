@@ -75,7 +75,7 @@ def adversarial_objective(
     targets = as_floats("adversarial_objective", "targets", targets, shape=unseen.shape, meaning=meaning)
     factor = float(as_floats("adversarial_objective", "coefficient", coefficient, shape=(), meaning="one number"))
 
-    def loss(problem: Problem, controller: Controller, x0s: Array) -> tuple[Array, Array]:
+    def loss(problem: Any, controller: Controller, x0s: Array) -> tuple[Array, Array]:
         if not hasattr(problem, "target"):
             raise OffspanError(f"adversarial_objective: a {type(problem).__name__} has no field `target` that could be replaced.")
 
@@ -83,7 +83,7 @@ def adversarial_objective(
             return cost(eqx.tree_at(lambda problem: problem.target, problem, target), controller, x0[None])
 
         # Seen and unseen states in one rollout, which takes little more time than either.
-        own_target = jnp.broadcast_to(problem.target, x0s.shape)  # pyright: ignore[reportAttributeAccessIssue]
+        own_target = jnp.broadcast_to(problem.target, x0s.shape)
         costs = jax.vmap(towards)(jnp.concatenate([x0s, unseen]), jnp.concatenate([own_target, targets]))
         J, J_adversarial = costs[: len(x0s)].mean(), costs[len(x0s) :].mean()
         return J + factor * J_adversarial, J

@@ -110,3 +110,28 @@ def test_a_pickle_in_a_controller_file_is_not_run(tmp_path):
     with pytest.raises(ValueError, match="not a whole controller file"):
         offspan.load_controller(path)
     assert not tmp_path.joinpath("sprung").exists()
+
+
+class Sine(eqx.Module):
+    """u = W sin(x): a module of a user's own, with an integer array that is no weight."""
+
+    W: jax.Array
+    order: jax.Array
+
+    def __call__(self, x):
+        return self.W @ jnp.sin(x) * self.order[0]
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_module_of_ones_own_is_bounded_trained_saved_and_loaded(tmp_path, bounded):
+    own = Sine(jnp.full((1, 2), 0.1), jnp.array([1]))
+    controller = offspan.Bounded(own, -2.0, 2.0) if bounded else own
+    run = offspan.train(offspan.Pendulum(horizon=3), controller, np.array([[2.6, 0.0]]), optimizer=optax.sgd(0.1), iterations=3)
+    offspan.save_controller(run.controller, tmp_path / "own.npz")
+    again = offspan.load_controller(tmp_path / "own.npz", like=controller)
+    assert eqx.tree_equal(again, run.controller)
+    assert not eqx.tree_equal(again, controller)
+    with pytest.raises(offspan.OffspanError, match="as `like`"):
+        offspan.load_controller(tmp_path / "own.npz")
+    with pytest.raises(offspan.OffspanError, match="other shapes"):
+        offspan.load_controller(tmp_path / "own.npz", like=Sine(jnp.zeros((1, 3)), jnp.array([1])))

@@ -174,3 +174,11 @@ def test_a_baseline_that_equals_the_minimum_is_refused():
     problem, zero = offspan.identity(2, horizon=1), offspan.Linear(np.zeros((2, 2)))
     with pytest.raises(ValueError, match=r"`baseline_cost` \(1\) must exceed `minimal_cost` \(1\)"):
         offspan.extrapolation(problem, zero, np.eye(2), minimal_cost=1.0, baseline_cost=1.0)
+
+
+def test_a_linear_controller_stands_for_its_gain():
+    problem, seen = offspan.shift(3, horizon=3), offspan.basis(3, 1)
+    K = -0.3 * jnp.eye(3)
+    for name in ("optimality_measure", "cost_measure", "normalized_optimality", "normalized_cost"):
+        measure = getattr(offspan, name)
+        assert float(measure(problem, offspan.Linear(K), seen=seen)) == float(measure(problem, K, seen)) > 0

@@ -122,3 +122,22 @@ def test_the_adversarial_objective_is_the_cost_towards_other_targets():
     parts = [offspan.cost(offspan.Pendulum(horizon=7, target=t), network, x[None]) for x, t in zip(unseen, targets, strict=True)]
     assert float(J) == pytest.approx(float(offspan.cost(problem, network, seen)), rel=1e-12)
     assert float(value) == pytest.approx(float(J) + 0.3 * float(np.mean(parts)), rel=1e-12)
+
+
+def test_one_can_map_and_differentiate_over_masses_and_lengths():
+    """The velocity gained from rest is Δ u/(mℓ²), so its derivatives by m and ℓ are −Δ u/(m²ℓ²) and −2Δ u/(mℓ³)."""
+    x, u = jnp.zeros(2), jnp.array([2.0])
+    gained = lambda mass, length: offspan.Pendulum(mass=mass, length=length).step(x, u)[1]  # noqa: E731
+    masses, lengths = jnp.array([1.0, 2.0, 4.0]), jnp.array([0.5, 1.0, 3.0])
+    np.testing.assert_allclose(jax.vmap(gained)(masses, lengths), 0.05 * 2 / (masses * lengths**2), rtol=1e-12)
+    by_mass, by_length = jax.grad(gained, (0, 1))(2.0, 3.0)
+    np.testing.assert_allclose([by_mass, by_length], [-0.05 * 2 / (4 * 9), -2 * 0.05 * 2 / (2 * 27)], rtol=1e-12)
+
+    def climb(mass):
+        quadcopter = offspan.Quadcopter(mass=mass, largest_speed=30_000.0)
+        return quadcopter.step(quadcopter.target, jnp.full(4, 20_000.0))[8]
+
+    lift = 4 * 3.16e-10 * 20_000.0**2
+    np.testing.assert_allclose(jax.vmap(climb)(jnp.array([0.02, 0.03])), 0.02 * (lift / np.array([0.02, 0.03]) - 9.81), rtol=1e-12)
+    np.testing.assert_allclose(jax.grad(climb)(0.027), -0.02 * lift / 0.027**2, rtol=1e-12)
+    assert offspan.Quadcopter(largest_speed=123.0).control_bounds == ((0.0,) * 4, (123.0,) * 4)

@@ -179,3 +179,19 @@ def test_float32_in_float32_out_and_mixed_precision_is_float64():
     wide = offspan.LQR(np.eye(2), horizon=3)
     assert offspan.cost(wide, offspan.Linear(K), x0s).dtype == np.float64
     np.testing.assert_allclose(offspan.lqr_gradient(problem, K, x0s), offspan.lqr_gradient(wide, K, x0s), rtol=1e-5)
+
+
+def test_a_rollout_makes_h_steps():
+    """x_1 = 1e200 costs 1e200 · u²; x_2 = x_1² would overflow, and is no part of a problem with H = 1."""
+    problem = offspan.FunctionProblem(
+        lambda x, u: jnp.where(x > 1e100, x**2, 1e200 * x) + 0 * u,
+        lambda x, u: 1e-200 * jnp.sum(x) + u @ u,
+        state_dim=1,
+        control_dim=1,
+        horizon=1,
+    )
+    trajectory = offspan.rollout(problem, offspan.Linear([[0.0]]), jnp.ones(1))
+    assert trajectory.states.tolist() == [[1.0], [1e200]]
+    assert trajectory.controls.shape == (2, 1)
+    J, gradient = jax.value_and_grad(lambda b: offspan.cost(problem, lambda x: b + 0 * x, jnp.ones((1, 1))))(0.5)
+    np.testing.assert_allclose([J, gradient], [1.0 + 2 * 0.25, 2 * 2 * 0.5], rtol=1e-12)

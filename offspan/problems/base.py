@@ -25,11 +25,11 @@ class Problem(eqx.Module):
     (12.337006, 12.337006)
     """
 
-    state_dim: eqx.AbstractVar[int]
-    control_dim: eqx.AbstractVar[int]
-    horizon: eqx.AbstractVar[int]
-    cost_scale: eqx.AbstractVar[float]
-    control_bounds: eqx.AbstractVar[Bounds | None]
+    state_dim: int = eqx.field(static=True)
+    control_dim: int = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    cost_scale: float = eqx.field(static=True)
+    control_bounds: Bounds | None = eqx.field(static=True)
 
     @abc.abstractmethod
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
@@ -57,11 +57,6 @@ class FunctionProblem(Problem):
 
     step_function: Callable[..., Any]
     cost_function: Callable[..., Any]
-    state_dim: int = eqx.field(static=True)
-    control_dim: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    cost_scale: float = eqx.field(static=True)
-    control_bounds: Bounds | None = eqx.field(static=True)
 
     def __init__(
         self,

@@ -1,13 +1,12 @@
 """Linear systems with quadratic cost [R24, sec:prelim:policy_grad_lqr], and the families that the paper studies."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
-from offspan.errors import Bounds, OffspanError, as_count, as_floats, as_key, is_concrete
+from offspan.errors import OffspanError, as_count, as_floats, as_key, is_concrete
 from offspan.problems.base import Problem
 
 
@@ -27,11 +26,6 @@ class LQR(Problem):
     B: Float[Array, "n m"]
     Q: Float[Array, "n n"]
     R: Float[Array, "m m"]
-    state_dim: int = eqx.field(static=True)
-    control_dim: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    cost_scale: float = eqx.field(static=True)
-    control_bounds: Bounds | None = eqx.field(static=True)
 
     def __init__(self, A: ArrayLike, B: ArrayLike | None = None, Q: ArrayLike | None = None, R: ArrayLike | None = None, *, horizon: int):
         A = as_floats("LQR", "A", A, shape=(None, None), meaning="shape (n, n), the matrix of x' = A x + B u")

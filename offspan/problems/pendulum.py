@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from offspan.errors import Bounds, as_count, as_floats, as_positive, as_positive_array
+from offspan.errors import as_count, as_floats, as_positive, as_positive_array
 from offspan.problems.base import Problem
 
 
@@ -31,11 +30,6 @@ class Pendulum(Problem):
     length: Float[Array, ""]
     gravity: Float[Array, ""]
     time_step: Float[Array, ""]
-    state_dim: int = eqx.field(static=True)
-    control_dim: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    cost_scale: float = eqx.field(static=True)
-    control_bounds: Bounds | None = eqx.field(static=True)
 
     def __init__(
         self,

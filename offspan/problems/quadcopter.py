@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from offspan.errors import Bounds, OffspanError, as_count, as_floats, as_positive, as_positive_array, is_concrete, nearest
+from offspan.errors import OffspanError, as_count, as_floats, as_positive, as_positive_array, is_concrete, nearest
 from offspan.problems.base import Problem
 
 
@@ -63,11 +63,6 @@ class Quadcopter(Problem):
     torque_coefficient: Float[Array, ""]
     time_step: Float[Array, ""]
     rotation: str = eqx.field(static=True)
-    state_dim: int = eqx.field(static=True)
-    control_dim: int = eqx.field(static=True)
-    horizon: int = eqx.field(static=True)
-    cost_scale: float = eqx.field(static=True)
-    control_bounds: Bounds | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -91,17 +86,10 @@ class Quadcopter(Problem):
             raise OffspanError(
                 f"{where}: `rotation` is {rotation!r}{nearest(str(rotation), list(ROTATIONS))}; there are {', '.join(ROTATIONS)}."
             )
-        self.mass, self.arm, self.gravity, self.thrust_coefficient, self.torque_coefficient, self.time_step = (
-            as_positive_array(where, name, value)
-            for name, value in {
-                "mass": mass,
-                "arm": arm,
-                "gravity": gravity,
-                "thrust_coefficient": thrust_coefficient,
-                "torque_coefficient": torque_coefficient,
-                "time_step": time_step,
-            }.items()
-        )
+        self.mass, self.arm = as_positive_array(where, "mass", mass), as_positive_array(where, "arm", arm)
+        self.gravity, self.time_step = as_positive_array(where, "gravity", gravity), as_positive_array(where, "time_step", time_step)
+        self.thrust_coefficient = as_positive_array(where, "thrust_coefficient", thrust_coefficient)
+        self.torque_coefficient = as_positive_array(where, "torque_coefficient", torque_coefficient)
         self.rotation = rotation
         self.inertia = as_positive_array(where, "inertia", inertia, shape=(3,), meaning="shape (3,), about the axes x, y, z")
         self.target = as_floats(where, "target", target, shape=(12,), meaning="shape (12,): position, angles, and their velocities")

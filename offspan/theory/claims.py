@@ -1,8 +1,10 @@
 """A claim: what a statement predicts, what was measured by another route, and whether they agree.
 
-A statement is a function of `Settings` that yields claims; its docstring is the statement.
+A statement is a function of `Settings` that yields claims; its docstring is the statement. Where it tries several systems, it yields a claim
+of the same text for each of them, and `verify` keeps the one that is closest to failing.
 """
 
+import math
 import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -31,16 +33,16 @@ class Claim(NamedTuple):
     route: str
     label: str = ""
 
-    @classmethod
-    def does_not_apply(cls, label: str, why: str) -> "Claim":
-        return cls(why, float("nan"), NONE, float("nan"), 0.0, "", label)
+    @property
+    def excess(self) -> float:
+        """By how much the relation fails, over max(1, |predicted|); infinite for NaN."""
+        difference = self.measured - self.predicted
+        excess = {"=": abs(difference), "≤": difference, "≥": -difference}[self.relation] / max(1.0, abs(self.predicted))
+        return math.inf if math.isnan(excess) else excess
 
     @property
     def holds(self) -> bool:
-        if self.relation == NONE:
-            return True
-        slack = self.tolerance * max(1.0, abs(self.predicted))
-        return bool(_excess(self.relation, self.predicted, self.measured) <= slack)  # False for NaN
+        return self.relation == NONE or self.excess <= self.tolerance
 
     @property
     def verdict(self) -> str:
@@ -55,11 +57,8 @@ class Settings(NamedTuple):
     seeds: int = 5
 
     def checked(self) -> "Settings":
-        return Settings(
-            as_count("verify", "dim", self.dim, least=2),
-            as_count("verify", "horizon", self.horizon, least=2),
-            as_count("verify", "seeds", self.seeds, least=1),
-        )
+        dim, horizon = (as_count("verify", name, getattr(self, name), least=2) for name in ("dim", "horizon"))
+        return Settings(dim, horizon, as_count("verify", "seeds", self.seeds, least=1))
 
     def keys(self, statement: str) -> Iterator[PRNGKeyArray]:
         """A random key for each seed; other keys for other statements."""
@@ -67,33 +66,15 @@ class Settings(NamedTuple):
         return (jax.random.fold_in(key, seed) for seed in range(self.seeds))
 
 
-def equal(text: str, pairs: Iterable[tuple[Any, Any]], route: str, tolerance: float = 1e-9) -> Claim:
-    """Of all entries of all (predicted, measured), the pair that agrees least: if that one holds, all do."""
-    return _worst(text, "=", pairs, tolerance, route)
+def _worst(relation: str, text: str, pairs: Iterable[tuple[Any, Any]], route: str, tolerance: float = 1e-9) -> Claim:
+    """Of all entries of all (predicted, measured), the pair that is closest to failing: if that one holds, all do."""
+    both = (np.broadcast_arrays(np.asarray(predicted, float), np.asarray(measured, float)) for predicted, measured in pairs)
+    entries = (entry for predicted, measured in both for entry in zip(predicted.flat, measured.flat, strict=True))
+    claims = (Claim(text, float(predicted), relation, float(measured), tolerance, route) for predicted, measured in entries)
+    return max(claims, key=lambda claim: claim.excess)
 
 
-def at_most(text: str, pairs: Iterable[tuple[Any, Any]], route: str, tolerance: float = 1e-9) -> Claim:
-    """measured ≤ predicted, shown where it is closest to failing."""
-    return _worst(text, "≤", pairs, tolerance, route)
-
-
-def at_least(text: str, pairs: Iterable[tuple[Any, Any]], route: str, tolerance: float = 1e-9) -> Claim:
-    """measured ≥ predicted, shown where it is closest to failing."""
-    return _worst(text, "≥", pairs, tolerance, route)
-
-
-def _worst(text, relation, pairs, tolerance, route):
-    both = [np.broadcast_arrays(np.asarray(predicted, float), np.asarray(measured, float)) for predicted, measured in pairs]
-    predicted, measured = (np.concatenate([np.ravel(pair[side]) for pair in both]) for side in (0, 1))
-    excess = _excess(relation, predicted, measured) / np.maximum(1.0, np.abs(predicted))
-    worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
-    return Claim(text, float(predicted[worst]), relation, float(measured[worst]), tolerance, route)
-
-
-def _excess(relation, predicted, measured):
-    """By how much the relation fails."""
-    difference = measured - predicted
-    return {"=": np.abs(difference), "≤": difference, "≥": -difference}[relation]
+equal, at_most, at_least = partial(_worst, "="), partial(_worst, "≤"), partial(_worst, "≥")
 
 
 def random_lqr(key: PRNGKeyArray, settings: Settings, *, rank: int | None = None) -> LQR:

@@ -1,4 +1,4 @@
-"""Statements about the system that explores: the shift from e_1, where one step of policy gradient is all there is."""
+"""Statements about the system that explores: the shift from e_1, where one step of policy gradient reaches a minimiser."""
 
 from collections.abc import Iterator
 
@@ -23,57 +23,39 @@ def shift_ratios(settings: Settings) -> Iterator[Claim]:
 
     E_opt(K_pg)/E_opt(K_no-ext) = 4 Σ_{d≥2} (d−1)² / ((D−1)(H+D)²), and this and E_cost(K_pg)/E_cost(K_no-ext) at most 4(D−1)²/(H+D)².
     """
-    D, H = settings.dim, settings.horizon
-    alpha, S = closed_forms.shift_alpha(D, H), basis(D, 1)
-    optimality, excess = closed_forms.shift_ratios(alpha, H)
-    least, still, ratios, costs, bounds, against_zero = [], [], [], [], [], []
+    D, H, S = settings.dim, settings.horizon, basis(settings.dim, 1)
+    predicted, bound = closed_forms.shift_ratios(closed_forms.shift_alpha(D, H), H), closed_forms.shift_bound(D, H)
     for key in settings.keys("prop:shift"):
         problem = _rotated_control(key, settings)
         K = train_lqr(problem, S, learning_rate=1 / (H**2 / D + H), iterations=1).K
-        least.append((minimal_cost(problem, S), cost(problem, Linear(K), S)))
-        still.append((0.0, lqr_gradient(problem, K, S)))
-        ratios.append((optimality, normalized_optimality(problem, K, S)))
-        costs.append((excess, normalized_cost(problem, K, S)))
-        bounds.append((closed_forms.shift_bound(D, H), max(ratios[-1][1], costs[-1][1])))
-        against_zero.append((bounds[-1][0], optimality_measure(problem, K, S) / optimality_measure(problem, 0 * K, S)))
-        against_zero.append((bounds[-1][0], cost_measure(problem, K, S) / cost_measure(problem, 0 * K, S)))
-    yield equal("J(K_pg; S), the least there is", least, ONE_STEP)
-    yield equal("∇J(K_pg; S): one step was all", still, ONE_STEP)
-    yield equal("E_opt(K_pg) / E_opt(K_no-ext)", ratios, ONE_STEP)
-    yield equal("E_cost(K_pg) / E_cost(K_no-ext)", costs, ONE_STEP)
-    yield at_most("the larger of both against 4(D−1)²/(H+D)²", bounds, ONE_STEP)
-    yield at_most("the same bound with K(1) = 0 as the baseline", against_zero, ONE_STEP)
+        yield equal("J(K_pg; S), the least there is", [(minimal_cost(problem, S), cost(problem, Linear(K), S))], ONE_STEP)
+        yield equal("∇J(K_pg; S): one step was all", [(0.0, lqr_gradient(problem, K, S))], ONE_STEP)
+        yield from _ratio_claims(predicted, problem, K, S, ONE_STEP)
+        yield at_most("the larger of both against 4(D−1)²/(H+D)²", [(bound, ratios(problem, K, S))], ONE_STEP)
+        against_zero = [(bound, measure(problem, K, S) / measure(problem, 0 * K, S)) for measure in (optimality_measure, cost_measure)]
+        yield at_most("the same bound with K(1) = 0 as the baseline", against_zero, ONE_STEP)
 
 
 def shift_controller(settings: Settings) -> Iterator[Claim]:
     """In the setting of prop:shift, K_pg = K(2) = −Bᵀ Σ_d (1 − 2(d−1)/(H+D)) e_{d%D+1} e_dᵀ."""
     D, H = settings.dim, settings.horizon
-    alpha = closed_forms.shift_alpha(D, H)
-    entries = []
+    alpha, rate = closed_forms.shift_alpha(D, H), closed_forms.shift_learning_rate(D, H)
     for key in settings.keys("lem:shift_Kpg_K2"):
         problem = _rotated_control(key, settings)
-        run = train_lqr(problem, basis(D, 1), learning_rate=closed_forms.shift_learning_rate(D, H), iterations=1)
-        entries.append((closed_forms.shift_controller(alpha, problem.B), run.K))
-    yield equal("K(2), each entry", entries, f"{ONE_STEP}, B random orthogonal")
+        K = train_lqr(problem, basis(D, 1), learning_rate=rate, iterations=1).K
+        yield equal("K(2), each entry", [(closed_forms.shift_controller(alpha, problem.B), K)], f"{ONE_STEP}, B random orthogonal")
 
 
 def shift_any_horizon(settings: Settings) -> Iterator[Claim]:
     """Beyond the paper: the same for every H ≥ 1, with g_d = 2 Σ_{h<H, h≡d−1 (mod D)} (H − h), η = 1/g_1 and α_d = 1 − g_d/g_1."""
     D, S = settings.dim, basis(settings.dim, 1)
-    entries, ratios, costs = [], [], []
     horizons = [H for H in sorted({1, 2, D - 1, D, D + 1, settings.horizon}) if settings.horizon >= H]
-    for H in horizons:
-        problem = shift(D, horizon=H)
-        alpha = closed_forms.shift_alpha_any_horizon(D, H)
-        K = _one_step(problem, S, closed_forms.shift_learning_rate(D, H))
-        optimality, excess = closed_forms.shift_ratios(alpha, H)
-        entries.append((closed_forms.shift_controller(alpha), K))
-        ratios.append((optimality, normalized_optimality(problem, K, S)))
-        costs.append((excess, normalized_cost(problem, K, S)))
     route = f"{ONE_STEP}, for H = {', '.join(map(str, horizons))}"
-    yield equal("K(2), each entry", entries, route)
-    yield equal("E_opt(K_pg) / E_opt(K_no-ext)", ratios, route)
-    yield equal("E_cost(K_pg) / E_cost(K_no-ext)", costs, route)
+    for H in horizons:
+        problem, alpha = shift(D, horizon=H), closed_forms.shift_alpha_any_horizon(D, H)
+        K = one_step(problem, S, closed_forms.shift_learning_rate(D, H))
+        yield equal("K(2), each entry", [(closed_forms.shift_controller(alpha), K)], route)
+        yield from _ratio_claims(closed_forms.shift_ratios(alpha, H), problem, K, S, route)
 
 
 def shift_any_start(settings: Settings) -> Iterator[Claim]:
@@ -81,35 +63,32 @@ def shift_any_start(settings: Settings) -> Iterator[Claim]:
 
     The paper's footnote has any invertible P, with which it is false.
     """
-    D, H = settings.dim, settings.horizon
-    optimality, excess = closed_forms.shift_ratios(closed_forms.shift_alpha_any_horizon(D, H), H)
-    least, ratios, costs = [], [], []
+    D, H, route = settings.dim, settings.horizon, f"{ONE_STEP} from random x_0"
+    predicted = closed_forms.shift_ratios(closed_forms.shift_alpha_any_horizon(D, H), H)
     for key in settings.keys("beyond:shift_any_start"):
         x0 = 2 * jax.random.normal(key, (D,))
         problem, S = closed_forms.shift_from(x0, horizon=H), x0[None, :]
-        rate = closed_forms.shift_learning_rate(D, H) / float(x0 @ x0)
-        K = _one_step(problem, S, rate)
-        least.append((minimal_cost(problem, S), cost(problem, Linear(K), S)))
-        ratios.append((optimality, normalized_optimality(problem, K, S)))
-        costs.append((excess, normalized_cost(problem, K, S)))
-    yield equal("J(K_pg; x_0), the least there is", least, f"{ONE_STEP} from random x_0")
-    yield equal("E_opt(K_pg) / E_opt(K_no-ext)", ratios, f"{ONE_STEP} from random x_0")
-    yield equal("E_cost(K_pg) / E_cost(K_no-ext)", costs, f"{ONE_STEP} from random x_0")
+        K = one_step(problem, S, closed_forms.shift_learning_rate(D, H) / float(x0 @ x0))
+        yield equal("J(K_pg; x_0), the least there is", [(minimal_cost(problem, S), cost(problem, Linear(K), S))], route)
+        yield from _ratio_claims(predicted, problem, K, S, route)
 
 
 def norm_gap(settings: Settings) -> Iterator[Claim]:
     """In the setting of prop:shift, ‖K_pg‖² − min_{K∈K_S} ‖K‖² = Σ_{d≥2} (1 − 2(d−1)/(H+D))² = Ω(D): the norm is not minimised."""
-    gaps, growth = [], []
-    for factor in (1, 2, 3):
-        D, H = factor * settings.dim, factor * settings.horizon
-        problem, S = shift(D, horizon=H), basis(D, 1)
-        K = _one_step(problem, S, closed_forms.shift_learning_rate(D, H))
-        gap = float(np.sum(np.asarray(K) ** 2) - np.sum(np.asarray(nonextrapolating_controller(problem, S)) ** 2))
-        gaps.append((closed_forms.shift_norm_gap(closed_forms.shift_alpha(D, H)), gap))
-        growth.append(((np.ceil(D / 2) - 1) / 4, gap))
     route = f"{ONE_STEP}, for D and 2 and 3 times as much, H in proportion"
-    yield equal("‖K_pg‖² − ‖K_no-ext‖²", gaps, route)
-    yield at_least("the same against (⌈D/2⌉ − 1)/4 = Ω(D)", growth, route)
+    for factor in (1, 2, 3):
+        predicted, measured, lower_bound = norm_gaps(factor * settings.dim, factor * settings.horizon)
+        yield equal("‖K_pg‖² − ‖K_no-ext‖²", [(predicted, measured)], route)
+        yield at_least("the same against (⌈D/2⌉ − 1)/4 = Ω(D)", [(lower_bound, measured)], route)
+
+
+def norm_gaps(D: int, H: int) -> tuple[float, float, float]:
+    """‖K_pg‖² − ‖K_no-ext‖² of the shift: in closed form, after one step of policy gradient, and its lower bound (⌈D/2⌉ − 1)/4."""
+    problem, S = shift(D, horizon=H), basis(D, 1)
+    predicted = closed_forms.shift_norm_gap(closed_forms.shift_alpha(D, H))
+    K = one_step(problem, S, closed_forms.shift_learning_rate(D, H))
+    measured = np.sum(np.asarray(K) ** 2) - np.sum(np.asarray(nonextrapolating_controller(problem, S)) ** 2)
+    return predicted, float(measured), (np.ceil(D / 2) - 1) / 4
 
 
 def shift_diagonal_q(settings: Settings) -> Iterator[Claim]:
@@ -118,36 +97,40 @@ def shift_diagonal_q(settings: Settings) -> Iterator[Claim]:
     E_opt(K_pg)/E_opt(K_no-ext) = Σ_{d≥2} q_{d%D+1} α_d² / Σ_{d≥2} q_{d%D+1}, and the same for E_cost along the way to e_1. For
     q = (q_1, 0, …, 0) both are zero: extrapolation is perfect.
     """
-    D, H = settings.dim, settings.horizon
-    S = basis(D, 1)
-    least, ratios, costs, perfect = [], [], [], []
+    D, H, S, route = settings.dim, settings.horizon, basis(settings.dim, 1), f"{ONE_STEP}, q and B random"
     for seed, key in enumerate(settings.keys("prop:shift_diag_q")):
         key_weights, key_control = jax.random.split(key)
         q = jax.random.exponential(key_weights, (D,))
         if seed % 2:  # every second time a direction that costs nothing, e_1 among them
             q = q.at[seed // 2 % D].set(0.0)
-        alpha = closed_forms.shift_alpha(D, H, q)
-        optimality, excess = closed_forms.shift_ratios(alpha, H, q)
         problem = _rotated_control(key_control, settings, q)
-        K = _one_step(problem, S, 1 / float(H / D * (H / D + 1) * q.sum()))
-        least.append((q[0], cost(problem, Linear(K), S)))
+        K = one_step(problem, S, 1 / float(H / D * (H / D + 1) * q.sum()))
+        yield equal("J(K_pg; S) = q_1, the least there is", [(q[0], cost(problem, Linear(K), S))], route)
         K_no_ext = nonextrapolating_controller(problem, S)  # whose measures may be 0, so that there is no ratio
-        ratios.append((optimality * optimality_measure(problem, K_no_ext, S), optimality_measure(problem, K, S)))
-        costs.append((excess * cost_measure(problem, K_no_ext, S), cost_measure(problem, K, S)))
+        predicted = closed_forms.shift_ratios(closed_forms.shift_alpha(D, H, q), H, q)
+        for name, measure, ratio in zip(("E_opt", "E_cost"), (optimality_measure, cost_measure), predicted, strict=True):
+            pair = ratio * measure(problem, K_no_ext, S), measure(problem, K, S)
+            yield equal(f"{name}(K_pg): the ratio times {name}(K_no-ext)", [pair], route)
         only_first = np.append(1.0 + q[0], np.zeros(D - 1))
         problem = _rotated_control(key_control, settings, only_first)
-        K = _one_step(problem, S, closed_forms.shift_learning_rate(D, H, only_first))
+        K = one_step(problem, S, closed_forms.shift_learning_rate(D, H, only_first))
         predicted = closed_forms.shift_ratios(closed_forms.shift_alpha(D, H, only_first), H, only_first)
-        perfect.append((predicted, np.array([normalized_optimality(problem, K, S), normalized_cost(problem, K, S)])))
-    yield equal("J(K_pg; S) = q_1, the least there is", least, f"{ONE_STEP}, q and B random")
-    yield equal("E_opt(K_pg): the ratio times E_opt(K_no-ext)", ratios, f"{ONE_STEP}, q and B random")
-    yield equal("E_cost(K_pg): the ratio times E_cost(K_no-ext)", costs, f"{ONE_STEP}, q and B random")
-    yield equal("both ratios for q = (q_1, 0, …, 0)", perfect, f"{ONE_STEP}, q_1 and B random")
+        yield equal("both ratios for q = (q_1, 0, …, 0)", [(predicted, ratios(problem, K, S))], f"{ONE_STEP}, q_1 and B random")
 
 
-def _one_step(problem: LQR, S, learning_rate: float):
+def one_step(problem: LQR, S, learning_rate: float):
     """K(2)."""
     return iterates(problem, S, learning_rate, 2)[1]
+
+
+def ratios(problem: LQR, K, S) -> np.ndarray:
+    """E_opt(K)/E_opt(K_no-ext) and E_cost(K)/E_cost(K_no-ext)."""
+    return np.array([normalized_optimality(problem, K, S), normalized_cost(problem, K, S)])
+
+
+def _ratio_claims(predicted: tuple[float, float], problem: LQR, K, S, route: str) -> Iterator[Claim]:
+    for name, ratio, measured in zip(("E_opt", "E_cost"), predicted, ratios(problem, K, S), strict=True):
+        yield equal(f"{name}(K_pg) / {name}(K_no-ext)", [(ratio, measured)], route)
 
 
 def _rotated_control(key, settings: Settings, q=None) -> LQR:

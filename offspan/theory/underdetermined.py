@@ -1,4 +1,4 @@
-"""Statements about underdetermined problems at large: gradient, minimum, measures, and what exploration has to do with extrapolation."""
+"""Statements about all underdetermined problems: gradient, minimum, measures, and how extrapolation follows exploration."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -21,50 +21,44 @@ from offspan.theory.claims import Claim, Settings, at_least, at_most, careful_ra
 
 def gradient(settings: Settings) -> Iterator[Claim]:
     """∇J(K; X) = 2Bᵀ Σ_h (Σ_s [(A+BK)^{s−1}]ᵀ Q (A+BK)^s) Σ_{X,h}, for any A, B, K and Q ⪰ 0."""
-    by_autodiff, by_differences = [], []
     for key in settings.keys("lem:lqr_gradient"):
         problem, K, X = _problem_gain_states(key, settings, rank=settings.dim - 1)
         predicted = closed_forms.lqr_gradient_sum(problem, K, X)
-        objective = partial(_cost_of_gain, problem, X)
         scale = np.abs(predicted).max()
-        by_autodiff.append((predicted / scale, jax.grad(objective)(K) / scale))
+
+        def objective(K, problem=problem, X=X):
+            return cost(problem, Linear(K), X)
+
+        pair = predicted / scale, jax.grad(objective)(K) / scale
+        yield equal("∇J(K; X), each entry over the largest", [pair], "automatic differentiation of rollouts")
         direction = jax.random.normal(jax.random.fold_in(key, 1), K.shape)
         difference = (objective(K + 1e-5 * direction) - objective(K - 1e-5 * direction)) / 2e-5
-        by_differences.append((np.sum(predicted * direction) / scale, difference / scale))
-    yield equal("∇J(K; X), each entry over the largest", by_autodiff, "automatic differentiation of rollouts")
-    yield equal("⟨∇J(K; X), a random direction⟩, over the same", by_differences, "central differences of the cost", 1e-6)
-
-
-def _cost_of_gain(problem, X, K):
-    return cost(problem, Linear(K), X)
+        pair = np.sum(predicted * direction) / scale, difference / scale
+        yield equal("⟨∇J(K; X), a random direction⟩, over the same", [pair], "central differences of the cost", 1e-6)
 
 
 def minimum(settings: Settings) -> Iterator[Claim]:
     """J*(X) = 1/|X| Σ ‖x_0‖², attained by K iff K x_0 = −B⁻¹A x_0 for every x_0 ∈ X."""
-    values, controls, attained = [], [], []
+    search = "L-BFGS over K from K = 0"
     for key in settings.keys("lem:cost_min_underdetermined"):
         key_problem, key_control, key_elsewhere = jax.random.split(key, 3)
-        problem, _, X = _problem_gain_states(key_problem, settings, rank=None)
+        problem, _, X = _problem_gain_states(key_problem, settings)
         problem = LQR(problem.A, random_orthogonal(key_control, settings.dim), horizon=settings.horizon)
 
         def objective(flat, problem=problem, X=X):
             value, gradient = lqr_cost_and_gradient(problem, flat.reshape(problem.A.shape), X)
             return float(value), np.asarray(gradient).ravel()
 
-        found = scipy.optimize.minimize(
-            objective, np.zeros(problem.A.size), jac=True, method="L-BFGS-B", options={"ftol": 1e-16, "gtol": 1e-10}
-        )
-        K = found.x.reshape(problem.A.shape)
-        predicted = float(minimal_cost(problem, X))
+        options = {"ftol": 1e-16, "gtol": 1e-10}
+        found = scipy.optimize.minimize(objective, np.zeros(problem.A.size), jac=True, method="L-BFGS-B", options=options)
+        K, predicted = found.x.reshape(problem.A.shape), float(minimal_cost(problem, X))
+        yield equal("J*(X)", [(predicted, found.fun)], search, 1e-8)
+        yield equal("K x_0 where J is least, each entry", [(extrapolating_controller(problem) @ X.T, K @ X.T)], search, 1e-4)
         # Any closed loop on the unseen directions, but of norm 1: a longer one would amplify what rounding leaves on the seen ones.
         loop = random_orthogonal(key_elsewhere, settings.dim)
         elsewhere = jnp.linalg.solve(problem.B, loop - problem.A) @ (jnp.eye(settings.dim) - seen_projector(X))
-        values.append((predicted, found.fun))
-        controls.append((extrapolating_controller(problem) @ X.T, K @ X.T))
-        attained.append((predicted, cost(problem, Linear(nonextrapolating_controller(problem, X) + elsewhere), X)))
-    yield equal("J*(X)", values, "L-BFGS over K from K = 0", 1e-8)
-    yield equal("K x_0 where J is least, each entry", controls, "L-BFGS over K from K = 0", 1e-4)
-    yield equal("J(K; X) with K x_0 = −B⁻¹A x_0, any controls elsewhere", attained, "rollouts")
+        attained = cost(problem, Linear(nonextrapolating_controller(problem, X) + elsewhere), X)
+        yield equal("J(K; X) with K x_0 = −B⁻¹A x_0, any controls elsewhere", [(predicted, attained)], "rollouts")
 
 
 def invariance(settings: Settings) -> Iterator[Claim]:
@@ -78,7 +72,7 @@ def invariance_any_q(settings: Settings) -> Iterator[Claim]:
 
 
 def _invariance(settings: Settings, statement: str, identity_cost: bool) -> Iterator[Claim]:
-    one_step, all_steps = [], []
+    route = "plain sum over a basis of S⊥, rotated at random"
     for key in settings.keys(statement):
         key_problem, key_basis = jax.random.split(key)
         problem, K, S = _problem_gain_states(key_problem, settings, rank=settings.dim - 1)
@@ -89,10 +83,8 @@ def _invariance(settings: Settings, statement: str, identity_cost: bool) -> Iter
         for _ in range(problem.horizon):
             X = X @ M.T
             costs.append(np.mean([x @ Q @ x for x in X]))
-        one_step.append((optimality_measure(problem, K, S), costs[0]))
-        all_steps.append((cost_measure(problem, K, S), sum(costs)))
-    yield equal("E_opt(K), by the projector on S⊥", one_step, "plain sum over a basis of S⊥, rotated at random")
-    yield equal("E_cost(K), by the projector on S⊥", all_steps, "plain sum over a basis of S⊥, rotated at random")
+        yield equal("E_opt(K), by the projector on S⊥", [(optimality_measure(problem, K, S), costs[0])], route)
+        yield equal("E_cost(K), by the projector on S⊥", [(cost_measure(problem, K, S), sum(costs))], route)
 
 
 def _a_basis(key, U):
@@ -101,23 +93,22 @@ def _a_basis(key, U):
 
 def footnotes(settings: Settings) -> Iterator[Claim]:
     """E_opt(K) = 0 iff E_cost(K) = 0; E(K_no-ext) = 0 iff A U = 0; K(1) = 0 has the same E_opt as K_no-ext  (Q ≻ 0)."""
-    baseline, first, dominated, vanishing, degenerate = [], [], [], [], []
     for key in settings.keys("sec:prelim:extrapolation"):
-        problem, K, S = _problem_gain_states(key, settings, rank=None)
-        K_no_ext, U = nonextrapolating_controller(problem, S), unseen_directions(S)
+        problem, K, S = _problem_gain_states(key, settings)
+        on_seen, U = seen_projector(S), unseen_directions(S)
         without_control = float(jnp.mean(jnp.einsum("ui,ij,uj->u", U @ problem.A.T, problem.Q, U @ problem.A.T)))
-        baseline.append((without_control, optimality_measure(problem, K_no_ext, S)))
-        first.append((without_control, optimality_measure(problem, jnp.zeros_like(K), S)))
-        dominated.append((cost_measure(problem, K, S), optimality_measure(problem, K, S)))
-        optimal_unseen = extrapolating_controller(problem) @ (jnp.eye(settings.dim) - seen_projector(S)) + K @ seen_projector(S)
-        vanishing.append((optimality_measure(problem, optimal_unseen, S), cost_measure(problem, optimal_unseen, S)))
-        nothing_to_do = LQR(problem.A @ seen_projector(S), problem.B, problem.Q, horizon=problem.horizon)
-        degenerate.append((0.0, cost_measure(nothing_to_do, nonextrapolating_controller(nothing_to_do, S), S)))
-    yield equal("E_opt(K_no-ext) = 1/|U| Σ_{x∈U} ‖A x‖²_Q", baseline, "the measure of K_no-ext")
-    yield equal("E_opt(K(1)), the same", first, "the measure of K = 0")
-    yield at_most("E_opt(K) against E_cost(K): 0 where that is", dominated, "both measures of a random K")
-    yield equal("E_cost(K) where E_opt(K) = 0", vanishing, "K optimal on U, random on S")
-    yield equal("E_cost(K_no-ext) where A U = 0", degenerate, "A replaced by A P_S")
+        baseline = optimality_measure(problem, nonextrapolating_controller(problem, S), S)
+        yield equal("E_opt(K_no-ext) = 1/|U| Σ_{x∈U} ‖A x‖²_Q", [(without_control, baseline)], "the measure of K_no-ext")
+        first = optimality_measure(problem, jnp.zeros_like(K), S)
+        yield equal("E_opt(K(1)), the same", [(without_control, first)], "the measure of K = 0")
+        both = cost_measure(problem, K, S), optimality_measure(problem, K, S)
+        yield at_most("E_opt(K) against E_cost(K): 0 where that is", [both], "both measures of a random K")
+        optimal_unseen = extrapolating_controller(problem) @ (jnp.eye(settings.dim) - on_seen) + K @ on_seen
+        both = optimality_measure(problem, optimal_unseen, S), cost_measure(problem, optimal_unseen, S)
+        yield equal("E_cost(K) where E_opt(K) = 0", [both], "K optimal on U, random on S")
+        nothing_to_do = LQR(problem.A @ on_seen, problem.B, problem.Q, horizon=problem.horizon)
+        measured = cost_measure(nothing_to_do, nonextrapolating_controller(nothing_to_do, S), S)
+        yield equal("E_cost(K_no-ext) where A U = 0", [(0.0, measured)], "A replaced by A P_S")
 
 
 def no_exploration(settings: Settings) -> Iterator[Claim]:
@@ -126,33 +117,29 @@ def no_exploration(settings: Settings) -> Iterator[Claim]:
     So if span(S) holds all of these, E_opt(K(t)) = E_opt(K_no-ext). For A = B = I and any S it does:
     E_opt(K(t)) = E_opt(K_no-ext) = 1 and E_cost(K(t)) = E_cost(K_no-ext) = H at every t.
     """
-    iterations = 200
+    D, iterations = settings.dim, 200
+    route = f"all of {iterations} iterations"
     predicted_opt, predicted_cost = closed_forms.identity_measures(settings.horizon)
-    explored, outside, measures, optimality, excess = [], [], [], [], []
     for key in settings.keys("prop:no_exploration_no_extrapolation"):
         key_halves, key_seen = jax.random.split(key)
         problem, S, other_half = _two_separate_halves(key_halves, settings)
         # Careful from every direction: too long steps would amplify what rounding puts into the other half.
-        rate = careful_rate(problem, basis(settings.dim))
+        rate = careful_rate(problem, basis(D))
         history = iterates(problem, S[:1], rate, iterations)
-        visited = jax.vmap(lambda K, problem=problem, S=S: visited_states(problem, Linear(K), S[:1]))(history).reshape(-1, settings.dim)
-        explored.append((settings.dim // 2, np.linalg.matrix_rank(visited, tol=1e-8 * np.abs(visited).max())))
-        outside.append((0.0, history @ other_half.T))
-        history = iterates(problem, S, rate, iterations)
+        visited = jax.vmap(lambda K, problem=problem, S=S: visited_states(problem, Linear(K), S[:1]))(history).reshape(-1, D)
+        rank = np.linalg.matrix_rank(visited, tol=1e-8 * np.abs(visited).max())
+        yield equal("dimensions visited from one state of two decoupled halves", [(D // 2, rank)], f"rank of the states of {route}")
+        yield equal("K(t) x, x orthogonal to them", [(0.0, history @ other_half.T)], route)
+        measured = _along(optimality_measure, problem, iterates(problem, S, rate, iterations), S)
         baseline = optimality_measure(problem, nonextrapolating_controller(problem, S), S)
-        measures.append((baseline, _along(optimality_measure, problem, history, S)))
+        yield equal("E_opt(K(t)), where span(S) holds all visited states", [(baseline, measured)], route)
 
-        still = identity(settings.dim, horizon=settings.horizon)
-        X = sphere(key_seen, max(settings.dim // 2, 1), settings.dim)
+        still, X = identity(D, horizon=settings.horizon), sphere(key_seen, max(D // 2, 1), D)
         history = iterates(still, X, careful_rate(still, X), iterations)
-        optimality.append((predicted_opt, _along(optimality_measure, still, history, X)))
-        excess.append((predicted_cost, _along(cost_measure, still, history, X)))
-    route = f"all of {iterations} iterations"
-    yield equal("dimensions visited from one state of two decoupled halves", explored, f"rank of the states of {route}")
-    yield equal("K(t) x, x orthogonal to them", outside, route)
-    yield equal("E_opt(K(t)), where span(S) holds all visited states", measures, route)
-    yield equal("identity: E_opt(K(t))", optimality, f"{route}, random S")
-    yield equal("identity: E_cost(K(t))", excess, f"{route}, random S")
+        measured = _along(optimality_measure, still, history, X)
+        yield equal("identity: E_opt(K(t))", [(predicted_opt, measured)], f"{route}, random S")
+        measured = _along(cost_measure, still, history, X)
+        yield equal("identity: E_cost(K(t))", [(predicted_cost, measured)], f"{route}, random S")
 
 
 @partial(jax.jit, static_argnums=0)
@@ -186,41 +173,39 @@ def shrinkage(problem: LQR, iterations: int = 300) -> np.ndarray:
 
 def minimal_norm(settings: Settings) -> Iterator[Claim]:
     """Of all minimisers of J(·; S), K_no-ext is the only one of least norm  (Q ≻ 0)."""
-    solutions, norms, minimal = [], [], []
     for key in settings.keys("lem:min_norm"):
-        problem, K, S = _problem_gain_states(key, settings, rank=None)
-        wanted = np.asarray(extrapolating_controller(problem) @ S.T)
+        problem, K, S = _problem_gain_states(key, settings)
         K_no_ext = nonextrapolating_controller(problem, S)
-        solutions.append((K_no_ext, np.linalg.lstsq(np.asarray(S), wanted.T, rcond=None)[0].T))
+        solution = np.linalg.lstsq(np.asarray(S), np.asarray(extrapolating_controller(problem) @ S.T).T, rcond=None)[0].T
+        yield equal("K of least norm with K x_0 = −B⁻¹A x_0, each entry", [(K_no_ext, solution)], "least squares")
         elsewhere = K @ (jnp.eye(settings.dim) - seen_projector(S))
-        norms.append((jnp.sum(K_no_ext**2) + jnp.sum(elsewhere**2), jnp.sum((K_no_ext + elsewhere) ** 2)))
         one_step = LQR(problem.A, problem.B, problem.Q, horizon=1)  # a minimiser for H = 1 is one for every H
-        minimal.append((minimal_cost(one_step, S), cost(one_step, Linear(K_no_ext + elsewhere), S)))
-    yield equal("K of least norm with K x_0 = −B⁻¹A x_0, each entry", solutions, "least squares")
-    yield equal("J(K; S) of K_no-ext with other controls on S⊥: J*(S)", minimal, "rollouts, H = 1")
-    yield equal("its ‖K‖²: ‖K_no-ext‖² + ‖the part on S⊥‖²", norms, "random controls on S⊥")
+        costs = minimal_cost(one_step, S), cost(one_step, Linear(K_no_ext + elsewhere), S)
+        yield equal("J(K; S) of K_no-ext with other controls on S⊥: J*(S)", [costs], "rollouts, H = 1")
+        norms = jnp.sum(K_no_ext**2) + jnp.sum(elsewhere**2), jnp.sum((K_no_ext + elsewhere) ** 2)
+        yield equal("its ‖K‖²: ‖K_no-ext‖² + ‖the part on S⊥‖²", [norms], "random controls on S⊥")
 
 
 def cyclic_vectors(settings: Settings) -> Iterator[Claim]:
     """x, A x, …, A^{D−1} x span the space for almost every A; for the shift from e_1, too, for the identity never."""
     D, e_1 = settings.dim, basis(settings.dim, 1)
-    random, large, deficient = [], [], []
-    for key in settings.keys("lem:cyc_vector_generic"):
-        key_system, key_state, key_halves = jax.random.split(key, 3)
-        for dim, ranks in ((D, random), (100, large)):
-            ranks.append((dim, krylov_rank(gaussian(key_system, dim, horizon=1).A, sphere(key_state, 1, dim))))
+
+    def rank(text: str, expected: int, A, x) -> Claim:
+        return equal(text, [(expected, krylov_rank(A, x))], "modes that x excites, against rounding", 0.0)
+
+    keys = [jax.random.split(key, 3) for key in settings.keys("lem:cyc_vector_generic")]
+    for key_system, key_state, _ in keys:
+        for dim, text in ((D, "rank of (A, x), A Gaussian, x random"), (100, "the same for D = 100")):
+            yield rank(text, dim, gaussian(key_system, dim, horizon=1).A, sphere(key_state, 1, dim))
+    yield rank("rank of (A, e_1), A the shift", D, shift(D, horizon=1).A, e_1)
+    yield rank("rank of (A, e_1), A the identity", 1, identity(D, horizon=1).A, e_1)
+    for _, _, key_halves in keys:
         problem, S, _ = _two_separate_halves(key_halves, settings)
-        deficient.append((D // 2, krylov_rank(problem.A, S[:1])))
-    route = "modes that x excites, against rounding"
-    yield equal("rank of (A, x), A Gaussian, x random", random, route, 0.0)
-    yield equal("the same for D = 100", large, route, 0.0)
-    yield equal("rank of (A, e_1), A the shift", [(D, krylov_rank(shift(D, horizon=1).A, e_1))], route, 0.0)
-    yield equal("rank of (A, e_1), A the identity", [(1, krylov_rank(identity(D, horizon=1).A, e_1))], route, 0.0)
-    yield equal("rank of (A, x), A in two halves, hidden by a rotation", deficient, route, 0.0)
+        yield rank("rank of (A, x), A in two halves, hidden by a rotation", D // 2, problem.A, S[:1])
 
 
-def _problem_gain_states(key, settings: Settings, rank: int | None):
-    """A random problem with Q of this rank, a random K, and about half as many random seen states as dimensions."""
+def _problem_gain_states(key, settings: Settings, rank: int | None = None):
+    """A random problem with Q of this rank (full by default), a random K, and about half as many random seen states as dimensions."""
     key_problem, key_gain, key_states = jax.random.split(key, 3)
     problem = random_lqr(key_problem, settings, rank=rank)
     K = 0.3 * jax.random.normal(key_gain, problem.A.shape)
@@ -228,7 +213,7 @@ def _problem_gain_states(key, settings: Settings, rank: int | None):
 
 
 def _two_separate_halves(key, settings: Settings):
-    """Two halves that know nothing of each other, in rotated coordinates; seen states that span the first, and a basis of the other.
+    """Two decoupled halves in rotated coordinates; seen states that span the first, and a basis of the other.
 
     ‖A‖ = 1, so that no number of steps amplifies what rounding puts into the other half.
     """

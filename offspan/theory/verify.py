@@ -1,12 +1,13 @@
 """All statements, by the paper's labels, and their verification."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
 
 from offspan.errors import OffspanError, nearest
 from offspan.theory import exploring, random_systems, regularized, surfaces, underdetermined
-from offspan.theory.claims import Claim, Settings
+from offspan.theory.claims import NONE, Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
 STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
@@ -44,7 +45,7 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
 
 
 def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_statement: Callable[[str], object] = str) -> Iterator[Claim]:  # noqa: B008
-    """The claims of these statements, or of all, one by one; `on_statement` hears each label before its statement is tried.
+    """The claims of these statements, or of all, one by one; `on_statement` is called with each label first.
 
     Asked for by name, a statement that these settings do not fit is an error; among all, it is passed over with a claim that says why.
 
@@ -57,13 +58,18 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
     settings = settings.checked()
     for label in labels:
         if label not in STATEMENTS:
-            hint = nearest(label, list(STATEMENTS))
-            raise OffspanError(f"verify: there is no statement {label!r}{hint}; `offspan verify --list` shows them.")
+            raise OffspanError(
+                f"verify: there is no statement {label!r}{nearest(label, list(STATEMENTS))}; `offspan verify --list` shows them."
+            )
     for label in labels or STATEMENTS:
         on_statement(label)
         try:
-            yield from (claim._replace(label=label) for claim in STATEMENTS[label](settings))
+            worst: dict[str, Claim] = {}  # of the claims of one text
+            for claim in STATEMENTS[label](settings):
+                if claim.text not in worst or claim.excess > worst[claim.text].excess:
+                    worst[claim.text] = claim._replace(label=label)
+            yield from worst.values()
         except DoesNotApplyError as error:
             if labels:
                 raise DoesNotApplyError(f"{label}: {error}") from error
-            yield Claim.does_not_apply(label, str(error))
+            yield Claim(str(error), math.nan, NONE, math.nan, 0.0, "", label)

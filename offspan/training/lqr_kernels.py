@@ -67,12 +67,12 @@ def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, c
         if R is not None:
             visited, _ = jax.lax.scan(lambda total, X: (total + _outer_product(X, X), None), _outer_product(X_H, X_H), states)
             gradient += 2 * _product(_product(R, K), visited)
-        return K - rate * (gradient if clip is None else _clipped(gradient, seen * clip, (0, 1)))
+        return K - rate * (gradient if clip is None else clipped(gradient, seen * clip, (0, 1)))
 
     return jnp.moveaxis(jax.lax.fori_loop(0, count, update, K), -1, 0)
 
 
-def _clipped(gradient: Array, largest_norm: Array, axes: tuple[int, ...] | None) -> Array:
+def clipped(gradient: Array, largest_norm: Array, axes: tuple[int, ...] | None = None) -> Array:
     """Scaled down to that norm where it is longer; by numbers relative to the largest entry, whose squares do not overflow."""
     largest = jnp.max(jnp.abs(gradient), axis=axes, keepdims=True)
     unit = gradient / jnp.where(largest > 0, largest, 1)
@@ -145,7 +145,7 @@ def descend_by_products(systems: Systems, K: Float[Array, "m n"], horizon: int, 
         if R is not None:
             visited = jnp.concatenate([states, X_H[None]]).reshape(-1, n)
             gradient += 2 * R @ K @ (visited.T @ visited)
-        return K - rate * (gradient if clip is None else _clipped(gradient, s * clip, None))
+        return K - rate * (gradient if clip is None else clipped(gradient, s * clip))
 
     return jax.lax.fori_loop(0, count, update, K)
 

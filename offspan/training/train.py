@@ -19,6 +19,7 @@ from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain
 from offspan.training.engine import Batch, Run, Settings, run_batch
 from offspan.training.estimators import Adjoint, Estimator, Exact, Loss
+from offspan.training.lqr_kernels import clipped
 from offspan.training.stopping import Never, StoppingRule
 
 
@@ -139,7 +140,7 @@ def train_lqr(
 
 
 class GradientDescent(eqx.Module):
-    """optax's sgd, after clip_by_global_norm where `clip` is given, with numbers that are not compiled in."""
+    """optax's sgd of one matrix, after clip_by_global_norm where `clip` is given, with numbers that are not compiled in."""
 
     learning_rate: Float[Array, ""]
     clip: Float[Array, ""] | None
@@ -149,12 +150,7 @@ class GradientDescent(eqx.Module):
 
     def update(self, gradient: PyTree, state: tuple[()], weights: PyTree = None) -> tuple[PyTree, tuple[()]]:
         if self.clip is not None:
-            # Relative to the largest entry, so that no square overflows.
-            largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(gradient)]))
-            unit = jax.tree.map(lambda leaf: leaf / jnp.where(largest > 0, largest, 1), gradient)
-            length = optax.global_norm(unit)
-            clipped = largest * length > self.clip
-            gradient = jax.tree.map(lambda leaf, one: jnp.where(clipped, one / length * self.clip, leaf), gradient, unit)
+            gradient = jax.tree.map(lambda leaf: clipped(leaf, self.clip), gradient)
         return jax.tree.map(lambda leaf: -self.learning_rate * leaf, gradient), state
 
 
