@@ -67,7 +67,7 @@ def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, c
         if R is not None:
             visited, _ = jax.lax.scan(lambda total, X: (total + _outer_product(X, X), None), _outer_product(X_H, X_H), states)
             gradient += 2 * _product(_product(R, K), visited)
-        return K - rate * (gradient if clip is None else clipped(gradient, seen * clip, (0, 1)))
+        return K - rate * (gradient if clip is None else clipped(gradient, (seen * clip)[None, None, :], (0, 1)))
 
     return jnp.moveaxis(jax.lax.fori_loop(0, count, update, K), -1, 0)
 
