@@ -7,12 +7,14 @@ any problem and controller is differentiated through its costates, which keeps t
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import eval_jaxpr
 from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import Jaxpr
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.controllers import Linear
@@ -96,64 +98,80 @@ def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"])
 
 @eqx.filter_jit
 def _cost(problem, controller, x0s):
-    def step(x):
+    def at(x):
         u = controller(x)
-        return problem.step(x, u), problem.stage_cost(x, u)
+        return u, problem.stage_cost(x, u)
 
     x0s = x0s.astype(_state_dtype(problem, controller, x0s[0]))
     # All that a step depends on (weights, matrices, what functions close over) becomes an argument that can be differentiated by.
     # jax.closure_convert leaves whole numbers in the closure, where a custom derivative must not have traced values.
-    program = jax.make_jaxpr(step)(x0s[0])
-    return problem.cost_scale * _mean_cost(lambda x, *consts: eval_jaxpr(program.jaxpr, consts, x), problem.horizon, x0s, program.consts)
+    control = jax.make_jaxpr(at)(x0s[0])
+    move = jax.make_jaxpr(problem.step)(x0s[0], jax.eval_shape(at, x0s[0])[0])
+    step = _Step(control.jaxpr, move.jaxpr, len(control.consts))
+    return problem.cost_scale * _mean_cost(step, problem.horizon, x0s, [*control.consts, *move.consts])
+
+
+class _Step(NamedTuple):
+    """One time step as two programs; their parameters come in one list, those of `control` first."""
+
+    control: Jaxpr
+    move: Jaxpr
+    split: int
+
+    def at(self, parameters, x):
+        """u_h and c(x_h)."""
+        u, c = eval_jaxpr(self.control, parameters[: self.split], x)
+        return u, c
+
+    def following(self, parameters, x, u):
+        """x_{h+1}."""
+        (following,) = eval_jaxpr(self.move, parameters[self.split :], x, u)
+        return following
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _mean_cost(step, horizon, x0s, parameters):
-    """1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} c(x_h), where (x_{h+1}, c(x_h)) = step(x_h, *parameters)."""
+    """1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} c(x_h)."""
+    return _nudged_cost(step, parameters, x0s, jnp.zeros((x0s.shape[0], horizon, x0s.shape[1]), x0s.dtype))[0]
 
-    def of_one(x0):
-        x_H, costs = jax.lax.scan(lambda x, _: step(x, *parameters), x0, length=horizon)
-        return costs.sum() + step(x_H, *parameters)[1]
 
-    return jax.vmap(of_one)(x0s).mean()
+def _nudged_cost(step, parameters, x0s, nudges):
+    """The mean cost where states are nudged after each step, and the states x_0..x_H."""
+
+    def nudged_step(x, nudge):
+        u, c = step.at(parameters, x)
+        return step.following(parameters, x, u) + nudge, (x, c)
+
+    def of_one(x0, nudges):
+        x_H, (X, C) = jax.lax.scan(nudged_step, x0, nudges)
+        return C.sum() + step.at(parameters, x_H)[1], jnp.concatenate([X, x_H[None]])
+
+    totals, X = jax.vmap(of_one)(x0s, nudges)
+    return totals.mean(), X
 
 
 @partial(_mean_cost.defjvp, symbolic_zeros=True)
 def _mean_cost_jvp(step, horizon, primals, tangents):
     """d(Σ_h c(x_h)) = λ_0ᵀ dx_0 + Σ_{h≤H} dc(x_h) + Σ_{h<H} λ_{h+1}ᵀ df(x_h), where dc and df are by the parameters alone, and the costate
-    λ_h is the derivative of the cost by x_h.
+    λ_h is the derivative of the cost by x_h: nudged after step h, the cost changes by λ_{h+1}.
 
     The sums over h have no order, so their terms are computed together: large matrix products in place of many small ones. Forward mode
     goes through the costates, too, and so keeps whole trajectories, as reverse mode always does.
     """
     x0s, parameters = primals
     dx0s, dparameters = tangents
-
-    def perturbed(x0s, nudges):
-        """Nudged after step h, the cost changes by λ_{h+1}."""
-
-        def nudged_step(x, nudge):
-            following, c = step(x, *parameters)
-            return following + nudge, (x, c)
-
-        def of_one(x0, nudges):
-            x_H, (X, C) = jax.lax.scan(nudged_step, x0, nudges)
-            return C.sum() + step(x_H, *parameters)[1], (X, x_H)
-
-        totals, states = jax.vmap(of_one)(x0s, nudges)
-        return totals.mean(), states
-
     nudges = jnp.zeros((x0s.shape[0], horizon, x0s.shape[1]), x0s.dtype)
-    (value, (X, X_H)), (first_costates, costates) = jax.value_and_grad(perturbed, argnums=(0, 1), has_aux=True)(x0s, nudges)
+    by_states = jax.value_and_grad(partial(_nudged_cost, step, parameters), argnums=(0, 1), has_aux=True)
+    (value, X), (first_costates, costates) = by_states(x0s, nudges)
 
     # What is not differentiated by has no tangent, rather than a zero one: 0 · ∞ would be NaN.
     moving = {i: tangent for i, tangent in enumerate(dparameters) if not _is_zero(tangent)}
 
     def at_fixed_states(moved):
         together = [moved.get(i, parameter) for i, parameter in enumerate(parameters)]
-        following, C = jax.vmap(jax.vmap(lambda x: step(x, *together)))(X)
-        C_H = jax.vmap(lambda x: step(x, *together)[1])(X_H)
-        return jnp.sum(costates * following) + (C.sum(axis=1) + C_H).mean()
+        U, C = jax.vmap(jax.vmap(partial(step.at, together)))(X)
+        following = jax.vmap(jax.vmap(partial(step.following, together)))(X[:, :-1], U[:, :-1])
+        return jnp.sum(costates * following) + C.sum(axis=1).mean()
 
     change = jnp.zeros_like(value)
     if moving:
