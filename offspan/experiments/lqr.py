@@ -13,7 +13,7 @@ from offspan.baselines import minimal_cost
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.registry import FAMILIES
-from offspan.experiments.spec import Arrays, Matrix, Positive, Rate, Report, Spec, Strict, Task, distinct, result_attributes
+from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Strict, Task, distinct, result_attributes
 from offspan.problems import LQR
 from offspan.states import basis
 from offspan.training import Batch, Status, train_lqr_batch
@@ -143,7 +143,7 @@ def _task_name(dim: int, horizon: int) -> str:
     return f"dim-{dim}-horizon-{horizon}"
 
 
-def run_task(spec: LQRSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, report: Report) -> Arrays:
+def run_task(spec: LQRSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     """The batch of one shape."""
     dim, horizon = next(shape for shape in spec.shapes() if _task_name(*shape) == name)
     runs, _ = distinct_runs(spec)
@@ -155,7 +155,7 @@ def run_task(spec: LQRSpec, name: str, needed: Mapping[str, Arrays], resume: Arr
         iterations=spec.iterations,
         record_every=spec.record_every,
         resume=None if resume is None else _restore(resume),
-        on_chunk=lambda batch: report(batch.done / spec.iterations, batch.to_arrays()),
+        on_chunk=lambda batch: on_chunk(batch.done / spec.iterations, batch.to_arrays()),
     )
     return batch.to_arrays()
 

@@ -19,9 +19,9 @@ from offspan.experiments.registry import SYSTEMS, preset_of, system
 from offspan.experiments.spec import (
     Arrays,
     Matrix,
+    OnChunk,
     Positive,
     Rate,
-    Report,
     Seed,
     Spec,
     Strict,
@@ -149,7 +149,7 @@ def tasks(spec: NetworkSpec) -> list[Task]:
     return [Task(name, float(weight)) for name, weight in zip(OBJECTIVES, (seen, seen + unseen, unseen), strict=True)]
 
 
-def run_task(spec: NetworkSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, report: Report) -> Arrays:
+def run_task(spec: NetworkSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     """All seeds of one objective."""
     problem, seen, unseen, _ = make(spec)
     starts = [spec.first_controller(problem, seed) for seed in seeds_of(spec, name)]
@@ -163,7 +163,7 @@ def run_task(spec: NetworkSpec, name: str, needed: Mapping[str, Arrays], resume:
         stop=spec.stopping_rule(),
         record_every=spec.evaluate_every,
         resume=None if resume is None else Batch.from_arrays(resume, starts[0]),
-        on_chunk=lambda batch: report(batch.done / spec.iterations, batch.to_arrays()),
+        on_chunk=lambda batch: on_chunk(batch.done / spec.iterations, batch.to_arrays()),
     )
     return batch.to_arrays()
 

@@ -12,7 +12,7 @@ import jax
 import xarray as xr
 
 from offspan.errors import OffspanError, nearest
-from offspan.experiments.spec import Arrays, Report, Spec, Task, read_toml, validated
+from offspan.experiments.spec import Arrays, OnChunk, Spec, Task, read_toml, validated
 from offspan.problems import LQR, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 
 
@@ -84,7 +84,7 @@ class Kind(Protocol):
         ...
 
     @staticmethod
-    def run_task(spec: Any, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, report: Report) -> Arrays:
+    def run_task(spec: Any, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
         """The result of a task, from the results that it needs and from where it was left."""
         ...
 

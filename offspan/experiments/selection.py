@@ -17,7 +17,7 @@ from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import Networks, Objective
 from offspan.experiments.registry import FAMILIES, SYSTEMS, system
 from offspan.experiments.selection_training import Instance, instance, stopping, train_sets
-from offspan.experiments.spec import Arrays, Matrix, Positive, Rate, Report, Spec, Task, distinct, filled, result_attributes
+from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Task, distinct, filled, result_attributes
 from offspan.problems import LQR, Problem
 from offspan.selection import select
 from offspan.selection.criteria import CRITERIA, Setting
@@ -139,15 +139,15 @@ def _choice(seed: int) -> str:
     return f"choice-{seed}"
 
 
-def run_task(spec: SelectionSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, report: Report) -> Arrays:
+def run_task(spec: SelectionSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     if name == "sets":
-        return train_sets(spec, all_sets(spec, needed), resume, report)
+        return train_sets(spec, all_sets(spec, needed), resume, on_chunk)
     if name == "all-candidates":
-        return train_sets(spec, np.arange(len(spec.pool()))[None], resume, report)
-    return _choose(spec, int(name.removeprefix("choice-")), resume, report)
+        return train_sets(spec, np.arange(len(spec.pool()))[None], resume, on_chunk)
+    return _choose(spec, int(name.removeprefix("choice-")), resume, on_chunk)
 
 
-def _choose(spec: SelectionSpec, seed: int, resume: Arrays | None, report: Report) -> Arrays:
+def _choose(spec: SelectionSpec, seed: int, resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     """What each method chose for one seed, as far as it is known: the first `done` of them.
 
     `chosen` (method, k), indices in ascending order; `rollouts` (method,); `own_cost` (method, c): J of what the method itself trained on
@@ -189,7 +189,7 @@ def _choose(spec: SelectionSpec, seed: int, resume: Arrays | None, report: Repor
         if selection.controllers is not None:
             (own,) = selection.controllers
             state["own_cost"][m] = np.inf if own is None else costs_from(problem, [own], jnp.asarray(pool))[0]
-        report((m + 1) / methods, state)
+        on_chunk((m + 1) / methods, state)
     return state
 
 

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from offspan.controllers import Linear, stack_weights
 from offspan.experiments.lqr import continue_runs
-from offspan.experiments.spec import Arrays, Report
+from offspan.experiments.spec import Arrays, OnChunk
 from offspan.exploration import cosine, visited_count
 from offspan.problems import Problem
 from offspan.rollout import Controller, cost, rollout
@@ -56,7 +56,7 @@ class Runs(NamedTuple):
         return [self.instance(r).controller for r in range(len(self.seen))]
 
 
-def train_sets(spec: Any, sets: np.ndarray, resume: Arrays | None, report: Report) -> Arrays:
+def train_sets(spec: Any, sets: np.ndarray, resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     """Every set from every seed, evaluated q times during training.
 
     `cost` (q, r, c): J from each candidate, NaN where not yet made, ∞ once the run has diverged; `alignment` (q, r): cos(∇J(S), ∇J(all
@@ -69,7 +69,7 @@ def train_sets(spec: Any, sets: np.ndarray, resume: Arrays | None, report: Repor
     while (done := int(state["done"])) < spec.iterations:
         controllers, state = advance(spec, runs, state, done + spec.iterations // spec.evaluations)
         state = _evaluated(spec, runs, controllers, state)
-        report(int(state["done"]) / spec.iterations, state)
+        on_chunk(int(state["done"]) / spec.iterations, state)
     return state
 
 

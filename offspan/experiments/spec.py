@@ -107,7 +107,7 @@ class Task(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-Report = Callable[[float, Arrays], Any]  # called by a task with the share done, from 0 to 1, and what it can be resumed from
+OnChunk = Callable[[float, Arrays], Any]  # called by a task with the share done, from 0 to 1, and what it can be resumed from
 
 
 def result_attributes(spec: Spec) -> dict[str, Any]:
@@ -180,9 +180,11 @@ def _model_at(model: type[pydantic.BaseModel], places: tuple[Any, ...]) -> type[
     """The model of a table inside a spec."""
     for place in places:
         if place in model.model_fields:
-            inner = [model.model_fields[place].annotation]
-            while inner and not (isinstance(inner[0], type) and issubclass(inner[0], pydantic.BaseModel)):
-                inner = [*get_args(inner[0]), *inner[1:]]
-                inner = [one for one in inner if get_args(one) or (isinstance(one, type) and issubclass(one, pydantic.BaseModel))]
-            model = inner[0] if inner else model  # pyright: ignore[reportAssignmentType]
+            model = next(iter(_models(model.model_fields[place].annotation)), model)
     return model
+
+
+def _models(annotation: Any) -> list[type[pydantic.BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        return [annotation]
+    return [model for one in get_args(annotation) for model in _models(one)]

@@ -11,7 +11,7 @@ import xarray as xr
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.lqr import STATUS_FLAGS, continue_runs
 from offspan.experiments.registry import FAMILIES
-from offspan.experiments.spec import Arrays, Positive, Rate, Report, Spec, Task, result_attributes
+from offspan.experiments.spec import Arrays, OnChunk, Positive, Rate, Spec, Task, result_attributes
 from offspan.problems import LQR
 from offspan.states import basis
 from offspan.theory.regularized import largest_distance
@@ -64,7 +64,7 @@ def tasks(spec: StartsSpec) -> list[Task]:
     return [Task("starts", 1.0)]
 
 
-def run_task(spec: StartsSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, report: Report) -> Arrays:
+def run_task(spec: StartsSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     """K ← K − η ∇J(K; S) from every start at once: `K` (q, r, m, n) after `recorded` (q,) updates, NaN where not yet made.
 
     A start that diverged failed at iteration `iterations[r]` and keeps its last finite K.
@@ -77,7 +77,7 @@ def run_task(spec: StartsSpec, name: str, needed: Mapping[str, Arrays], resume: 
         K = state["K"].copy()
         K[place + 1] = after["K"]
         state = {**state, **after, "K": K}
-        report(int(state["done"]) / spec.iterations, state)
+        on_chunk(int(state["done"]) / spec.iterations, state)
     return state
 
 
