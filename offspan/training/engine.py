@@ -196,11 +196,12 @@ def run_batch(
         jnp.zeros(runs, int),
         jnp.full(runs, RUNNING),
     )
-    done, recorded, costs = 0, np.empty(0, int), np.empty((runs, 0), _cost_dtype(settings, controllers[0], x0s))
+    dtype = jax.eval_shape(lambda X: cost(settings.problem, controllers[0], X), x0s[0]).dtype
+    done, recorded, costs = 0, [np.empty(0, int)], [np.empty((runs, 0), dtype)]  # of each chunk
     if resume is not None:
         loop = _restore(where, resume, loop, iterations, record_every)
-        sooner = resume.recorded < resume.done  # a last record that is not among those of a longer run
-        done, recorded, costs = resume.done, resume.recorded[sooner], resume.cost[:, sooner]
+        sooner = resume.recorded < resume.done  # a last record is not among those of a longer run
+        done, recorded, costs = resume.done, [resume.recorded[sooner]], [resume.cost[:, sooner]]
     devices = jax.devices()[:runs]
     mesh = Mesh(np.array(devices), ("runs",))
     filled = np.minimum(np.arange(-(-runs // len(devices)) * len(devices)), runs - 1)  # equal shares: the last run fills them up
@@ -210,7 +211,7 @@ def run_batch(
         codes, made = np.asarray(loop.status)[:runs].astype(np.int8), np.asarray(loop.iteration)[:runs]
         carried = tuple(_as_numpy(leaf)[:runs] for leaf in jax.tree.leaves(loop))
         returned = jax.tree.map(lambda leaf: np.asarray(leaf)[:runs], weights)
-        return Batch(returned, structure, codes, made, done, recorded, costs, carried=carried)
+        return Batch(returned, structure, codes, made, done, np.concatenate(recorded), np.concatenate(costs, axis=1), carried=carried)
 
     advance = lambda loop, count: _advance(mesh, settings, structure, x0s, loop, np.asarray(count))  # noqa: E731
     chunk = 1
@@ -222,23 +223,20 @@ def run_batch(
         made = np.asarray(loop.iteration)  # waits for the chunk
         chunk = next_chunk(count, time.perf_counter() - started)
         columns = np.arange(-done % record_every, min(count, made.max() - done + 1), record_every)
-        recorded, costs = np.append(recorded, done + columns), np.append(costs, np.asarray(found)[:runs, columns], axis=1)
+        recorded.append(done + columns)
+        costs.append(np.asarray(found)[:runs, columns])
         done = iterations if np.all(np.asarray(loop.status) != RUNNING) else done + count
         if on_chunk is not None and done < iterations:
             on_chunk(batch(loop.weights))
     returned, J = _results(mesh, settings, structure, x0s, loop)
     finished = np.asarray(loop.status)[:runs] == RUNNING
     if record_last and finished.any():
-        recorded = np.append(recorded, iterations)
-        costs = np.append(costs, np.where(finished, np.asarray(J)[:runs], np.nan)[:, None].astype(costs.dtype), axis=1)
+        recorded.append(np.array([iterations]))
+        costs.append(np.where(finished, np.asarray(J)[:runs], np.nan)[:, None].astype(dtype))
     result = batch(returned)
     if on_chunk is not None:
         on_chunk(result)
     return result
-
-
-def _cost_dtype(settings: Settings, controller: Controller, x0s: Array) -> np.dtype:
-    return jax.eval_shape(lambda X: cost(settings.problem, controller, X), x0s[0]).dtype
 
 
 def _strong(leaf: Array) -> Array:

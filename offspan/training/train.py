@@ -149,8 +149,9 @@ class GradientDescent(eqx.Module):
         return ()
 
     def update(self, gradient: PyTree, state: tuple[()], weights: PyTree = None) -> tuple[PyTree, tuple[()]]:
-        if self.clip is not None:
-            gradient = jax.tree.map(lambda leaf: clipped(leaf, self.clip), gradient)
+        clip = self.clip
+        if clip is not None:
+            gradient = jax.tree.map(lambda leaf: clipped(leaf, clip), gradient)
         return jax.tree.map(lambda leaf: -self.learning_rate * leaf, gradient), state
 
 
