@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: reproduce test coverage harden lint format docs package benchmark constraints clean
+.PHONY: reproduce test test-fast test-newest coverage harden lint format docs package benchmark constraints clean
 
 reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr
@@ -12,6 +12,20 @@ reproduce: $(VENV)/.offspan
 
 test: $(VENV)/.dev
 	@$(BIN)/pytest -q -n auto --dist loadfile
+
+# One process, in less than a minute: what to run while working.
+test-fast: $(VENV)/.test
+	@$(BIN)/pytest -q -m "not slow"
+
+# The fast tests with the newest Python that is installed here, and the newest versions that the ranges of pyproject.toml allow.
+NEWEST ?= $(shell for python in python3.13 ~/.pyenv/versions/3.13*/bin/python python3.12 ~/.pyenv/versions/3.12*/bin/python; do \
+  $$python -c pass 2> /dev/null && echo $$python && break; done)
+test-newest:
+	@python="$(NEWEST)"; if [ -z "$$python" ]; then \
+	  echo "No Python 3.13 or 3.12 is installed here, so the newest versions were not tested."; \
+	else \
+	  rm -rf $(VENV)/newest && $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$python" CONSTRAINTS= test-fast; \
+	fi
 
 coverage: $(VENV)/.dev
 	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
@@ -40,6 +54,8 @@ package: $(VENV)/.dev
 	@$(VENV)/clean/bin/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) dist/*.whl
 	@cd $(VENV)/clean && bin/offspan --version && bin/offspan reproduce lqr --quick --folder runs && bin/offspan report --folder runs
 	@$(VENV)/clean/bin/python -c 'import json, offspan; assert json.load(open("$(VENV)/clean/runs/lqr-quick/provenance.json"))["offspan"] == offspan.__version__'
+	@for file in py.typed report/style.mplstyle report/page.html.jinja experiments/presets/lqr.toml; do \
+	  test -f $(VENV)/clean/lib/python3*/site-packages/offspan/$$file || { echo "The wheel has no $$file." >&2; exit 1; }; done
 	@ls dist
 
 benchmark: $(VENV)/.dev
@@ -51,7 +67,7 @@ constraints:
 	@$(MAKE) --no-print-directory CONSTRAINTS= $(VENV)/.dev
 	@{ sed -n '/^#/p' constraints.txt; $(BIN)/pip freeze --exclude-editable --exclude pip --exclude setuptools; } > constraints.new
 	@mv constraints.new constraints.txt
-	@touch $(VENV)/.offspan $(VENV)/.dev
+	@touch $(VENV)/.offspan $(VENV)/.test $(VENV)/.dev
 
 clean:
 	@rm -rf $(VENV) site dist .pytest_cache .ruff_cache .hypothesis
@@ -68,9 +84,18 @@ $(VENV)/.offspan: pyproject.toml constraints.txt | $(BIN)/pip
 	@$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) --editable .
 	@touch $@
 
-# pip before 25.1 cannot read dependency groups, so the group is read here.
-$(VENV)/.dev: $(VENV)/.offspan
-	@echo "Installing what the tests, the linters and the docs need."
-	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > $(VENV)/dev.txt
+# pip before 25.1 cannot read dependency groups, so the groups are read here.
+REQUIRED = $(BIN)/python -c 'import sys, tomllib; \
+  print(*(one for one in tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]] if isinstance(one, str)), sep="\n")'
+
+$(VENV)/.test: $(VENV)/.offspan
+	@echo "Installing what the tests need."
+	@$(REQUIRED) test > $(VENV)/test.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) --requirement $(VENV)/test.txt
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	@echo "Installing what the linters and the docs need."
+	@$(REQUIRED) dev > $(VENV)/dev.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) --requirement $(VENV)/dev.txt
 	@touch $@

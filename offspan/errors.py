@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike
 
 
 class OffspanError(ValueError):
-    """A mistake of the caller: a wrong argument, spec, file or command line. Any other exception is a bug in offspan.
+    """A mistake of the caller: a wrong argument, spec, file or command line. Other exceptions are the system's (OSError), or bugs.
 
     >>> import offspan
     >>> try:
@@ -46,7 +46,7 @@ def as_floats(where: str, name: str, value: Any, *, shape: tuple[int | None, ...
     """`value` as a floating-point array; `None` in `shape` stands for any length of at least one, `meaning` explains the shape."""
     try:
         array = jnp.asarray(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise OffspanError(f"{where}: `{name}` must be an array of numbers ({meaning}), got a {type(value).__name__}.") from error
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise OffspanError(f"{where}: `{name}` has complex entries ({array.dtype}); states, controls and matrices are real here.")
@@ -83,22 +83,24 @@ def as_count(where: str, name: str, value: Any, *, least: int) -> int:
 
 def as_key(where: str, key: Any) -> Array:
     """A jax random key, new style or old."""
-    if not (isinstance(key, jax.Array | np.ndarray) and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32)):
+    if isinstance(key, jax.Array | np.ndarray) and key.dtype == jnp.uint32 and key.shape == (2,):
+        key = jax.random.wrap_key_data(jnp.asarray(key), impl="threefry2x32")  # of jax.random.PRNGKey
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
         raise OffspanError(
             f"{where}: `key` is {key!r}, but must be a random key: pass `jax.random.key({key if isinstance(key, int) else 0})`."
         )
-    return jnp.asarray(key)
+    return key
 
 
 def as_positive(where: str, name: str, value: Any) -> float:
     """A positive, finite number."""
     try:
-        rate = float(value)
-    except (TypeError, ValueError):
-        rate = float("nan")
-    if not (np.isfinite(rate) and rate > 0):
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if not (np.isfinite(number) and number > 0):
         raise OffspanError(f"{where}: `{name}` is {value!r}, but must be a positive, finite number.")
-    return rate
+    return number
 
 
 def as_positive_array(where: str, name: str, value: Any, *, shape: tuple[int | None, ...] = (), meaning: str = "one number") -> Array:

@@ -151,12 +151,14 @@ def test_a_status_is_an_integer_that_knows_its_name():
     assert [offspan.Status(code) for code in status.tolist()] == ["finished", "converged", "finished"]
     assert offspan.Status.diverged == 2 == int(offspan.Status.diverged)
     assert offspan.Status.diverged != "finished"
-    assert f"{offspan.Status.converged}" == "converged"
+    assert not offspan.Status.diverged != "diverged"  # noqa: SIM202 (`!=` has a method of its own)
+    assert offspan.Status("diverged") is offspan.Status.diverged
+    assert f"{offspan.Status.converged:>10}" == " converged"
 
 
 def test_what_a_batch_has_and_has_not():
     batch = offspan.train_batch(PROBLEM, [ZERO] * 2, SEEN, optimizer=SGD, iterations=3)
-    assert repr(batch) == "Batch(2 runs, 3 iterations: finished, finished)"
+    assert repr(batch) == "Batch(2 runs, 3 iterations: 2 finished)"
     assert batch.K.shape == (2, 2, 2)
     assert batch.status.tolist() == ["finished", "finished"]
     assert (batch.status == offspan.Status.finished).all()

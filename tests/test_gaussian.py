@@ -21,10 +21,9 @@ from offspan.theory.gaussian import (
     likely_dimension,
     terms,
 )
-from offspan.theory.genus import Letter, expectation, expectation_by_gluings, expectation_of_forms, gluings, word
-from offspan.theory.laurent import Laurent
+from offspan.theory.genus import Laurent, Letter, expectation, expectation_by_gluings, expectation_of_forms, gluings, word
 from offspan.theory.monte_carlo import estimate, simulate, stepped_measures, trained_ratios
-from offspan.theory.surfaces import _by_entries
+from offspan.theory.random_systems import _by_entries
 
 
 def necklaces(length: int) -> list[str]:

@@ -122,6 +122,46 @@ def test_a_cost_that_overflows_before_its_controller_has_diverged(rate, iteratio
     assert np.isnan(batch.cost[0, later]).all()
 
 
+@pytest.mark.parametrize("iterations", [0, 1, 1_500])
+def test_a_run_whose_first_cost_overflows_has_diverged_at_once(iterations):
+    """K(1) = 1e120 I on the shift with H = 5: every number is finite but the cost, before any update is made."""
+    problem, seen = offspan.shift(2, horizon=5), offspan.basis(2, 1)
+    K0 = np.stack([0 * np.eye(2), 1e120 * np.eye(2)])
+    batch = offspan.train_lqr_batch([problem] * 2, [seen] * 2, learning_rate=0.01, iterations=iterations, K0=K0)
+    alone = offspan.train_lqr(problem, seen, learning_rate=0.01, iterations=iterations, K0=K0[1])
+    assert (batch.status[1], batch.iterations[1]) == (alone.status, alone.iterations)
+    assert batch.status[1] == ("diverged" if iterations else "finished")  # nothing was done, so nothing failed
+    assert batch.iterations.tolist() == [iterations, 0]
+    np.testing.assert_array_equal(batch.K[1], K0[1])
+    assert np.isinf(batch.cost[1, 0])
+
+
+@pytest.mark.parametrize("stages", [(2_000,), (1_000, 2_000)])
+def test_a_cost_that_overflows_at_the_end_of_a_thousand_iterations(stages):
+    """1 + K is multiplied by 1 − 2η = −1.1 with each update, and J = 1 + (1 + K)² is finite for 1,000 updates from this K(1), no longer;
+    also where a checkpoint is taken just there."""
+    problem, seen = offspan.identity(1, horizon=1), offspan.basis(1)
+    K0 = np.full((1, 1, 1), np.sqrt(np.finfo(float).max) / 1.1**999.5 - 1)
+    settings: dict[str, Any] = {"learning_rate": 1.05, "iterations": 2_000, "record_every": 500, "K0": K0}
+    alone = offspan.train_lqr(problem, seen, learning_rate=1.05, iterations=2_000, K0=K0[0])
+    assert (alone.status, alone.iterations) == ("diverged", 1_000)
+    batches: list[offspan.Batch] = []
+    batch = offspan.train_lqr_batch([problem], [seen], on_chunk=batches.append, **settings)
+    if len(stages) == 2:
+        (stopped,) = [one for one in batches if one.done == 1_000]
+        batch = offspan.train_lqr_batch([problem], [seen], resume=stopped, **settings)
+    assert (batch.status[0], batch.iterations[0]) == ("diverged", 1_000)
+    assert np.isfinite(batch.cost[0, :2]).all()
+
+
+def test_a_batch_resumes_in_its_own_precision_only():
+    problem, seen = offspan.shift(2, horizon=2), np.eye(2, dtype=np.float32)[:1]
+    narrow = jax.tree.map(lambda a: a.astype(np.float32), problem)
+    batch = offspan.train_lqr_batch([problem], [seen], learning_rate=0.01, iterations=5)
+    with pytest.raises(offspan.OffspanError, match="`resume` belongs to another batch"):
+        offspan.train_lqr_batch([narrow], [seen], learning_rate=0.01, iterations=5, resume=batch)
+
+
 def test_mixed_precision_is_the_wider_one():
     narrow = jax.tree.map(lambda a: a.astype(np.float32), offspan.shift(3, horizon=3))
     batch = offspan.train_lqr_batch(
@@ -131,7 +171,7 @@ def test_mixed_precision_is_the_wider_one():
 
 
 @pytest.mark.parametrize("stop_after", [2, 4])
-def test_a_resumed_batch_gives_the_same_bits(stop_after):
+def test_a_resumed_batch_gives_the_same_bits(monkeypatch, stop_after):
     """Stopped before and after a run of it diverges, at iterations that are no multiples of `record_every`."""
     problems, x0s, rates, K0 = mixed_batch()
     rates[2] = 5.0  # diverges in the first chunk: an ended run stays ended
@@ -145,9 +185,10 @@ def test_a_resumed_batch_gives_the_same_bits(stop_after):
         if len(seen) == stop_after:
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(engine, "SECONDS", 1e9)  # chunks of 1, 10, 100 and the rest of a thousand iterations
     with pytest.raises(KeyboardInterrupt):
         offspan.train_lqr_batch(problems, x0s, on_chunk=interrupt, **settings)
-    assert 0 < seen[-1].done < 2_500
+    assert seen[-1].done == (11 if stop_after == 2 else 1_000)
     assert (seen[-1].status[2] == "diverged") == (seen[-1].done >= 1_000)
     before = seen[-1].cost.copy()
     again = offspan.train_lqr_batch(problems, x0s, resume=seen[-1], **settings)

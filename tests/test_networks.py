@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import offspan
 from offspan import cli
 from offspan.experiments.network import OBJECTIVES, NetworkSpec, make, map_of_run
-from offspan.experiments.registry import load_preset, load_spec, preset_of
+from offspan.experiments.registry import SYSTEMS, Coordinate, System, load_preset, load_spec, preset_of
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder
 from offspan.report.results import report
@@ -345,6 +345,40 @@ def loop_costs(layers, x0s, targets) -> np.ndarray:
             angle, velocity = angle + 0.05 * velocity, velocity + 0.05 * (x[0] - 10 * np.sin(angle))
         costs.append(total / 12)
     return np.array(costs)
+
+
+class Drift(offspan.Problem):
+    """x' = x + u: a system without a time step in seconds."""
+
+    target: jax.Array
+
+    def __init__(self, *, horizon: int = 4, target: Any = (0.0, 0.0, 0.0)):
+        self.target = jnp.asarray(target)
+        self.state_dim = self.control_dim = 3
+        self.horizon, self.cost_scale, self.control_bounds = horizon, 1.0, None
+
+    def step(self, x, u):
+        return x + u
+
+    def stage_cost(self, x, u):
+        return jnp.sum((x - self.target) ** 2)
+
+
+def test_a_system_needs_one_entry_in_the_registry(tmp_path, monkeypatch):
+    """From its spec to tables, figures with units, an animation and a map."""
+    coordinates = (Coordinate("a", "m"), Coordinate("b", "m"), Coordinate("c", ""))
+    monkeypatch.setitem(SYSTEMS, "drift", System(Drift, coordinates, position=(0, 2), mapped=(0, 2)))
+    text = SPEC.replace("pendulum", "drift").replace("horizon = 12", "horizon = 3").replace("iterations = 1500", "iterations = 20")
+    (tmp_path / "drift.toml").write_text(text)
+    made = report(run(load_spec(tmp_path / "drift.toml"), tmp_path, lambda share: None))
+    assert made.tables["states"].headings[-3:] == ["a", "b", "c"]
+    labels = {(ax.get_xlabel(), ax.get_ylabel()) for ax in made.figures()["states"][0].get_axes()}
+    assert labels == {("a [m]", "c")}
+    assert len(made.animations()["trajectories"]) == 4
+    assert map_of_run(RunFolder(tmp_path / "drift"), None, points=3, margin=0.1)[0].coordinates == (0, 2)
+    (tmp_path / "other.toml").write_text(text.replace('"drift"', '"drfit"'))
+    with pytest.raises(offspan.OffspanError, match=r"there is no system 'drfit' \(did you mean 'drift'\?\)"):
+        load_spec(tmp_path / "other.toml")
 
 
 def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):

@@ -13,7 +13,7 @@ from offspan.report import theory
 from offspan.report.lqr import MEASURES, figures, horizon_curves, measure_bars, measure_curves, measure_table, summary
 from offspan.report.results import quartiles, report
 from offspan.report.tables import Table, latex, latex_table, markdown_table, terminal_table
-from offspan.theory import illustrations, random_illustrations
+from offspan.theory import illustrations
 
 STORED = Path(__file__).parent.parent / "docs" / "results"
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
@@ -161,11 +161,11 @@ def test_the_figures_of_the_theory_show_their_data():
 def test_the_figures_about_random_systems_show_their_data():
     """Exact values on the right side of their bounds, the law within its simulation's errors, all gluings of both words."""
     drawn = {
-        "bounds": theory.bounds_figure(random_illustrations.exact_and_bounds(6, longest=3), dim=6),
-        "rates": theory.rates_figure(random_illustrations.best_rates((4, 8), longest=3, seen=(1, 2))),
-        "systems": theory.systems_figure(random_illustrations.ratios_of_systems((3, 6), horizon=2, systems=200)),
-        "training": theory.end_figure(random_illustrations.first_step_and_end(3, 2, systems=20, iterations=50), dim=3, horizon=2),
-        "surfaces": theory.surfaces_figure(random_illustrations.small_surfaces()),
+        "bounds": theory.bounds_figure(illustrations.exact_and_bounds(6, longest=3), dim=6),
+        "rates": theory.rates_figure(illustrations.best_rates((4, 8), longest=3, seen=(1, 2))),
+        "systems": theory.systems_figure(illustrations.ratios_of_systems((3, 6), horizon=2, systems=200)),
+        "training": theory.end_figure(illustrations.first_step_and_end(3, 2, systems=20, iterations=50), dim=3, horizon=2),
+        "surfaces": theory.surfaces_figure(illustrations.small_surfaces()),
     }
     bounds, rates, systems, training, surfaces = (data for _, data in drawn.values())
     assert (bounds.rate > bounds.rate_bound).all()

@@ -9,9 +9,9 @@ import pytest
 
 import offspan
 from offspan.exploration import krylov_rank, visited_states
-from offspan.theory import closed_forms, exploring, gaussian, genus, random_systems, regularized, riccati, surfaces, underdetermined
+from offspan.theory import closed_forms, exploring, gaussian, genus, random_systems, regularized, riccati, underdetermined
 from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr
-from offspan.theory.laurent import Laurent
+from offspan.theory.genus import Laurent
 from offspan.theory.monte_carlo import stepped_measures
 from offspan.theory.verify import STATEMENTS, verify
 
@@ -98,7 +98,7 @@ def pairings_glued_upside_down(words, pairs):
 
 
 ORIGINAL_LAW, ORIGINAL_MEAN = gaussian.first_step_law, gaussian.alignment_mean
-ORIGINAL_VERTICES, ORIGINAL_SUM = surfaces._vertices, random_systems._inner_product_sum
+ORIGINAL_VERTICES, ORIGINAL_SUM = random_systems._vertices, random_systems._inner_product_sum
 ORIGINAL_NORM, ORIGINAL_BOUNDS = gaussian.expected_gradient_norm, gaussian.bounds
 ORIGINAL_VARIANCE, ORIGINAL_COVARIANCE = gaussian.alignment_variance, gaussian.alignment_covariance
 
@@ -154,7 +154,7 @@ FALSE_VARIANTS = {
         (genus, "expectation_by_gluings", without_twisted_gluings),
         (genus, "expectation", lambda words: genus.expectation_by_gluings(words) * Laurent({-1: 1})),
     ],
-    "prop:euler_char": [(surfaces, "_vertices", pairings_glued_upside_down)],
+    "prop:euler_char": [(random_systems, "_vertices", pairings_glued_upside_down)],
     "beyond:infinite_horizon": [
         (regularized, "infinite_horizon_gradient", lambda *a: riccati.infinite_horizon_gradient(*a) / 2),
         (regularized, "infinite_horizon_cost", lambda problem, K, X: len(X) * riccati.infinite_horizon_cost(problem, K, X)),

@@ -5,7 +5,8 @@ import optax
 import pytest
 
 import offspan
-from offspan.training import engine
+from offspan.errors import as_key
+from offspan.training import engine, lqr_sweep
 from tests.systems import loop_cost, random_gain, random_lqr
 
 ZEROS = np.zeros((3, 3))
@@ -76,6 +77,42 @@ def test_chunks_leave_no_trace(monkeypatch, trainer, iterations):
         np.testing.assert_array_equal(a, b)
     expected = list(range(iterations)) if trainer == "train_lqr" else sorted({*range(0, iterations, 4), iterations})
     assert whole[2].tolist() == expected
+
+
+def test_a_diverging_run_has_the_same_end_whatever_the_chunks(monkeypatch):
+    """Chunks of all lengths, through a multiple of 1,000 iterations, against chunks as long as they may be."""
+    problems = [offspan.gaussian(jax.random.key(seed), 3, horizon=5) for seed in range(3)]
+    seen, rates = [offspan.basis(3, 1)] * 3, [1e-3, 5.0, 1e-3]
+    whole = offspan.train_lqr_batch(problems, seen, learning_rate=rates, iterations=1_300, record_every=7)
+    assert whole.status.tolist() == ["finished", "diverged", "finished"]
+    lengths = iter([3, 1, 400, 11, 5, 1000, 2, *[77] * 50])
+    monkeypatch.setattr(lqr_sweep, "next_chunk", lambda count, seconds: next(lengths))
+    again = offspan.train_lqr_batch(problems, seen, learning_rate=rates, iterations=1_300, record_every=7)
+    for name, value in whole.to_arrays().items():
+        np.testing.assert_array_equal(again.to_arrays()[name], value, err_msg=name)
+
+
+def test_both_batches_call_on_chunk_at_the_end_even_of_nothing():
+    problem, seen = offspan.shift(2, horizon=2), offspan.basis(2, 1)
+    for iterations in (0, 3):
+        called: list[list[offspan.Batch]] = [[], []]
+        zero = offspan.Linear(np.zeros((2, 2)))
+        results = (
+            offspan.train_batch(problem, [zero], seen, optimizer=SGD, iterations=iterations, on_chunk=called[0].append),
+            offspan.train_lqr_batch([problem], [seen], learning_rate=0.01, iterations=iterations, on_chunk=called[1].append),
+        )
+        for batches, result in zip(called, results, strict=True):
+            assert batches[-1] is result
+            assert result.recorded.tolist() == sorted({0, iterations})
+            np.testing.assert_allclose(result.cost[0, -1], offspan.cost(problem, result.controllers[0], seen), rtol=1e-14)
+
+
+def test_an_old_style_key_is_taken_as_a_new_one_and_others_are_refused():
+    new, old = (offspan.gaussian(key, 3, horizon=2).A for key in (jax.random.key(3), jax.random.PRNGKey(3)))
+    np.testing.assert_array_equal(new, old)
+    for key in (jnp.zeros(5, jnp.uint32), jax.random.split(jax.random.key(0), 3)):
+        with pytest.raises(offspan.OffspanError, match="`key` is"):
+            as_key("sphere", key)
 
 
 def test_a_chunk_takes_about_two_seconds(monkeypatch):

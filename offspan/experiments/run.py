@@ -70,10 +70,8 @@ def _run_task(
 
     try:
         arrays = kind(spec.kind).run_task(spec, task.name, needed, latest.arrays if latest else None, report)
-    except BaseException:
+        latest = done = Checkpoint(arrays, 1.0, spent + time.monotonic() - started)
+    finally:
         if latest is not None:
             folder.save_checkpoint(spec, task.name, latest)
-        raise
-    done = Checkpoint(arrays, 1.0, spent + time.monotonic() - started)
-    folder.save_checkpoint(spec, task.name, done)
     return done

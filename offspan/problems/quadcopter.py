@@ -82,7 +82,7 @@ class Quadcopter(Problem):
         cost_scale: float | None = None,
     ):
         where = "Quadcopter"
-        if rotation not in ROTATIONS:
+        if rotation not in list(ROTATIONS):
             raise OffspanError(
                 f"{where}: `rotation` is {rotation!r}{nearest(str(rotation), list(ROTATIONS))}; there are {', '.join(ROTATIONS)}."
             )

@@ -216,7 +216,8 @@ def animation(result: xr.Dataset) -> list[Any]:
     images = []
     for time in np.unique(np.linspace(0, int(result.attrs["horizon"]), FRAMES).round().astype(int)).tolist():
         drawn = [artist for objective, ax in axes.items() for artist in _draw(ax, result, objective, time)]
-        seconds.set_text(f"{time * result.attrs['time_step']:.2f} s")
+        step = result.attrs.get("time_step")
+        seconds.set_text(f"time step {time}" if step is None else f"{time * step:.2f} s")
         canvas.draw()
         # One palette for all frames, so that colours do not flicker.
         image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

@@ -17,10 +17,9 @@ from rich.table import Table as RichTable
 from offspan.report.lqr import SCALE
 from offspan.report.results import BLUE, GREEN, PINK, VERMILLION, legend_below, styled, subplots
 from offspan.report.tables import markdown_rows
-from offspan.theory import illustrations, random_illustrations
+from offspan.theory import illustrations
 from offspan.theory.claims import Claim, Settings
-from offspan.theory.illustrations import Columns, Dynamics
-from offspan.theory.random_illustrations import Surfaces
+from offspan.theory.illustrations import Columns, Dynamics, Surfaces
 from offspan.theory.verify import STATEMENTS
 
 VERDICTS = {"holds": "green", "FAILS": "bold red", "does not apply": "yellow"}  # with their colours on the terminal
@@ -101,11 +100,11 @@ def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
         "shift-horizon": shift_horizon_figure(illustrations.shift_over_horizons(), dim=5),
         "norm-gap": norm_gap_figure(illustrations.norm_gap_over_dimensions()),
         "shift-weights": weight_figure(illustrations.shift_over_weights(), dim=5),
-        "random-bounds": bounds_figure(random_illustrations.exact_and_bounds(dim=10), dim=10),
-        "random-rates": rates_figure(random_illustrations.best_rates()),
-        "random-systems": systems_figure(random_illustrations.ratios_of_systems()),
-        "random-training": end_figure(random_illustrations.first_step_and_end(5, 3), dim=5, horizon=3),
-        "surfaces": surfaces_figure(random_illustrations.small_surfaces()),
+        "random-bounds": bounds_figure(illustrations.exact_and_bounds(dim=10), dim=10),
+        "random-rates": rates_figure(illustrations.best_rates()),
+        "random-systems": systems_figure(illustrations.ratios_of_systems()),
+        "random-training": end_figure(illustrations.first_step_and_end(5, 3), dim=5, horizon=3),
+        "surfaces": surfaces_figure(illustrations.small_surfaces()),
     }
 
 

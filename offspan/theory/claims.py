@@ -1,7 +1,7 @@
 """A claim: what a statement predicts, what was measured by another route, and whether they agree.
 
-A statement is a function of `Settings` that yields claims; its docstring is the statement. Where it tries several systems, it yields a claim
-of the same text for each of them, and `verify` keeps the one that is closest to failing.
+A statement is a function of `Settings` that yields claims; its docstring is the statement. Where it tries several systems, it yields a
+claim of the same text for each of them, and `verify` keeps the one that is closest to failing.
 """
 
 import math
@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from offspan.errors import as_count
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient
 
@@ -56,10 +55,6 @@ class Settings(NamedTuple):
     horizon: int = 10
     seeds: int = 5
 
-    def checked(self) -> "Settings":
-        dim, horizon = (as_count("verify", name, getattr(self, name), least=2) for name in ("dim", "horizon"))
-        return Settings(dim, horizon, as_count("verify", "seeds", self.seeds, least=1))
-
     def keys(self, statement: str) -> Iterator[PRNGKeyArray]:
         """A random key for each seed; other keys for other statements."""
         key = jax.random.key(zlib.crc32(statement.encode()))
@@ -80,9 +75,8 @@ equal, at_most, at_least = partial(_worst, "="), partial(_worst, "≤"), partial
 def random_lqr(key: PRNGKeyArray, settings: Settings, *, rank: int | None = None) -> LQR:
     """A, B and Z Gaussian with variance 1/D, Q = Z Zᵀ of the given rank (full by default), R = 0."""
     D = settings.dim
-    key_a, key_b, key_z = jax.random.split(key, 3)
-    A, B = (jax.random.normal(k, (D, D)) / D**0.5 for k in (key_a, key_b))
-    Z = jax.random.normal(key_z, (D, rank or D)) / D**0.5
+    shapes = (D, D), (D, D), (D, rank or D)
+    A, B, Z = (jax.random.normal(k, shape) / D**0.5 for k, shape in zip(jax.random.split(key, 3), shapes, strict=True))
     return LQR(A, B, Z @ Z.T, horizon=settings.horizon)
 
 
@@ -93,12 +87,8 @@ def random_orthogonal(key: PRNGKeyArray, dim: int) -> Float[Array, "n n"]:
 @partial(jax.jit, static_argnames="iterations")
 def iterates(problem: LQR, x0s: Float[ArrayLike, "s n"], learning_rate: ArrayLike, iterations: int) -> Float[Array, "t m n"]:
     """K(1) = 0, K(2), …: every iterate of a training run."""
-
-    def step(K, _):
-        return K - learning_rate * lqr_gradient(problem, K, x0s), K
-
     start = jnp.zeros((problem.control_dim, problem.state_dim), problem.A.dtype)
-    return jax.lax.scan(step, start, length=iterations)[1]
+    return jax.lax.scan(lambda K, _: (K - learning_rate * lqr_gradient(problem, K, x0s), K), start, length=iterations)[1]
 
 
 def careful_rate(problem: LQR, x0s: Float[ArrayLike, "s n"], length: float = 0.02) -> Float[Array, ""]:

@@ -51,10 +51,7 @@ def shift_alpha_any_horizon(dim: int, horizon: int, q: ArrayLike | None = None) 
 
 
 def shift_learning_rate(dim: int, horizon: int, q: ArrayLike | None = None) -> float:
-    """η = 1/g_1, at which one step from K = 0 sends e_1 to zero.
-
-    For H divisible by D it is (H/D · (H/D + 1) Σ_j q_j)⁻¹  [R24, prop:shift_diag_q].
-    """
+    """η = 1/g_1: one step from K = 0 sends e_1 to zero; for H divisible by D, (H/D · (H/D + 1) Σ_j q_j)⁻¹  [R24, prop:shift_diag_q]."""
     return 1 / _shift_gradient(*_shift_setting("shift_learning_rate", dim, horizon, q))[0]
 
 
@@ -72,10 +69,8 @@ def shift_controller(alpha: Float[np.ndarray, "n"], B: ArrayLike | None = None) 
     D = len(alpha)
     B = np.eye(D) if B is None else np.asarray(as_floats("shift_controller", "B", B, shape=(D, D), meaning=f"shape ({D}, {D})"))
     if (error := np.abs(B @ B.T - np.eye(D)).max()) > 1e-8:
-        raise OffspanError(
-            f"shift_controller: `B` is not orthogonal (B Bᵀ differs from I by {error:.2g}), and the closed form needs it to be; "
-            "the orthogonal factor of a QR decomposition is."
-        )
+        advice = "the closed form needs it to be; the orthogonal factor of a QR decomposition is"
+        raise OffspanError(f"shift_controller: `B` is not orthogonal (B Bᵀ differs from I by {error:.2g}), and {advice}.")
     return -B.T @ np.roll(np.diag(1 - alpha), 1, axis=0)
 
 
@@ -87,15 +82,11 @@ def shift_ratios(alpha: Float[np.ndarray, "n"], horizon: int, q: ArrayLike | Non
     """
     D, H, q = _shift_setting("shift_ratios", len(alpha), horizon, q)
 
-    def totals(squares: np.ndarray) -> tuple[float, float]:
-        first = sum(q[d % D] * squares[d - 1] for d in range(2, D + 1))
-        later = sum(
-            q[(h + d - 1) % D] * np.prod(squares[d - 1 : h + d - 1]) for d in range(2, D + 1) for h in range(1, min(D - d + 1, H) + 1)
-        )
-        return float(first), float(later)
+    def total(squares: np.ndarray, steps: int) -> float:  # the first ratio is the second for H = 1
+        ways = ((d, h) for d in range(2, D + 1) for h in range(1, min(D - d + 1, steps) + 1))
+        return float(sum(q[(h + d - 1) % D] * np.prod(squares[d - 1 : h + d - 1]) for d, h in ways))
 
-    learned, baseline = totals(alpha**2), totals(np.ones(D))
-    optimality, excess = (ours / theirs if theirs > 0 else 0.0 for ours, theirs in zip(learned, baseline, strict=True))
+    optimality, excess = (total(alpha**2, steps) / below if (below := total(np.ones(D), steps)) > 0 else 0.0 for steps in (1, H))
     return optimality, excess
 
 
@@ -119,8 +110,7 @@ def shift_from(x0: ArrayLike, *, horizon: int) -> LQR:
     if length == 0:
         raise OffspanError("shift_from: `x0` is 0, and from there the system never moves; pass a state other than 0.")
     P = _reflection_onto_first(x0 / length)
-    system = shift(len(x0), horizon=horizon)
-    return LQR(P.T @ np.asarray(system.A) @ P, horizon=system.horizon)
+    return LQR(P.T @ np.asarray(shift(len(x0), horizon=horizon).A) @ P, horizon=horizon)
 
 
 def _reflection_onto_first(unit: np.ndarray) -> np.ndarray:
@@ -136,9 +126,8 @@ def identity_measures(horizon: int) -> tuple[float, float]:
 
 def _shift_setting(where: str, dim: int, horizon: int, q: ArrayLike | None) -> tuple[int, int, np.ndarray]:
     D, H = as_count(where, "dim", dim, least=2), as_count(where, "horizon", horizon, least=1)
-    if q is None:
-        return D, H, np.ones(D)
-    weights = np.asarray(as_floats(where, "q", q, shape=(D,), meaning=f"shape ({D},), the diagonal of Q"), float)
+    meaning = f"shape ({D},), the diagonal of Q"
+    weights = np.asarray(as_floats(where, "q", np.ones(D) if q is None else q, shape=(D,), meaning=meaning), float)
     if (weights < 0).any() or not (weights > 0).any():
         raise OffspanError(f"{where}: `q` is {weights.tolist()}, but the diagonal of Q must be ≥ 0 with at least one entry > 0.")
     return D, H, weights

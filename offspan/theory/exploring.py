@@ -85,10 +85,9 @@ def norm_gap(settings: Settings) -> Iterator[Claim]:
 def norm_gaps(D: int, H: int) -> tuple[float, float, float]:
     """‖K_pg‖² − ‖K_no-ext‖² of the shift: in closed form, after one step of policy gradient, and its lower bound (⌈D/2⌉ − 1)/4."""
     problem, S = shift(D, horizon=H), basis(D, 1)
-    predicted = closed_forms.shift_norm_gap(closed_forms.shift_alpha(D, H))
     K = one_step(problem, S, closed_forms.shift_learning_rate(D, H))
     measured = np.sum(np.asarray(K) ** 2) - np.sum(np.asarray(nonextrapolating_controller(problem, S)) ** 2)
-    return predicted, float(measured), (np.ceil(D / 2) - 1) / 4
+    return closed_forms.shift_norm_gap(closed_forms.shift_alpha(D, H)), float(measured), (np.ceil(D / 2) - 1) / 4
 
 
 def shift_diagonal_q(settings: Settings) -> Iterator[Claim]:

@@ -4,7 +4,7 @@ A has independent entries N(0, 1/D), Q = I, B is orthogonal, S holds |S| orthono
 
     E[E_opt(K(2))] / E[E_opt(K_no-ext)] = 1 − a η + b η²     with   a = E⟨∇E_opt, ∇J⟩   and   b = E[1/|U| Σ_{v∈U} ‖B∇J v‖²]
 
-holds with no inequality, and a and b are expectations of products of forms αᵀWβ in A, which `genus` computes exactly. With x, y ∈ S, v ∈ U:
+holds exactly, and a and b are expectations of products of forms αᵀWβ in A, which `genus` computes exactly. With x, y ∈ S, v ∈ U:
 
     a = 4 Σ_{n,k} E[vᵀAⁿx · xᵀ(A^{n+k+1})ᵀA^{k+1}v]                                       over n = 1..H−1, k = 0..H−n−1
     b = 4/|S|² Σ_{x,y} Σ_{n,k,m,l} E[vᵀAⁿx · vᵀA^m y · xᵀ(A^{n+k+1})ᵀA^k(A^l)ᵀA^{m+l+1}y]     and the same for m, l
@@ -19,8 +19,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from offspan.errors import OffspanError, as_count
-from offspan.theory.genus import MOST_LETTERS, expectation_of_forms
-from offspan.theory.laurent import Laurent
+from offspan.theory.genus import MOST_LETTERS, Laurent, expectation_of_forms
 
 
 class FirstStepLaw(NamedTuple):
@@ -44,14 +43,12 @@ class FirstStepLaw(NamedTuple):
     @property
     def best_ratio(self) -> Fraction:
         """1 − a² / 4b, at η*."""
-        a, b = self._numbers()
-        return 1 - a**2 / (4 * b)
+        return self.ratio(self.best_learning_rate)
 
     @property
     def largest_learning_rate(self) -> Fraction:
-        """a / b: below it the first step extrapolates, in the mean; above it, it does harm."""
-        a, b = self._numbers()
-        return a / b
+        """a / b: below it the first step lowers the mean ratio below 1; above it, it raises it."""
+        return 2 * self.best_learning_rate
 
     def at(self, dim: int) -> "FirstStepLaw":
         return FirstStepLaw(*(value(dim) if isinstance(value, Laurent) else value for value in self))
@@ -73,16 +70,15 @@ def first_step_law(dim: int | None, horizon: int, seen: int) -> FirstStepLaw:
     0.32051282051282054
     """
     horizon, seen = _setting("first_step_law", dim, horizon, seen)
-    sums = _sums(horizon)
-    law = FirstStepLaw(sums.a, (sums.b_same + sums.b_other * (seen - 1)) * Fraction(4, seen))
+    a = sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
+    law = FirstStepLaw(a, _mean_over_pairs(seen, *_sums(horizon)[0]))
     return law if dim is None else law.at(dim)
 
 
 def expected_gradient_norm(dim: int | None, horizon: int, seen: int) -> Any:
     """E‖∇J(K(1); S)‖², which [R24, expected_grad_norm] bounds by 4H²(H−1)²(4H−1)!!; a Fraction, or with `dim=None` a Laurent polynomial."""
     horizon, seen = _setting("expected_gradient_norm", dim, horizon, seen)
-    sums = _sums(horizon)
-    norm = (sums.norm_same + sums.norm_other * (seen - 1)) * Fraction(4, seen)
+    norm = _mean_over_pairs(seen, *_sums(horizon)[1])
     return norm if dim is None else norm(dim)
 
 
@@ -122,17 +118,14 @@ def _core(n: int, k: int, m: int, l: int, y: str):  # noqa: E741
     return "x", "T" * (n + k + 1) + "A" * k + "T" * l + "A" * (m + l + 1), y
 
 
-class _Sums(NamedTuple):
-    a: Laurent
-    b_same: Laurent  # x = y
-    b_other: Laurent  # x ≠ y
-    norm_same: Laurent
-    norm_other: Laurent
+def _mean_over_pairs(seen: int, same: Laurent, other: Laurent) -> Laurent:
+    """4/|S|² Σ_{x,y} of a quantity that has one value for x = y and another for x ≠ y."""
+    return (same + other * (seen - 1)) * Fraction(4, seen)
 
 
 @lru_cache
-def _sums(horizon: int) -> _Sums:
-    """The sums over n, k, m, l; (n, k) and (m, l) can be exchanged, so each pair of them is computed once."""
+def _sums(horizon: int) -> list[tuple[Laurent, Laurent]]:
+    """Σ_{n,k,m,l} of b and of E‖∇J‖², each for x = y and for x ≠ y; (n, k) and (m, l) can be exchanged, so each pair is computed once."""
     seen: dict = {}
 
     def sums(y: str) -> tuple[Laurent, Laurent]:
@@ -145,9 +138,7 @@ def _sums(horizon: int) -> _Sums:
                 b += expectation_of_forms([("v", "A" * n, "x"), ("v", "A" * m, y), core], seen=seen) * times
         return b, norm
 
-    a = sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
-    (b_same, norm_same), (b_other, norm_other) = sums("x"), sums("y")
-    return _Sums(a, b_same, b_other, norm_same, norm_other)
+    return list(zip(sums("x"), sums("y"), strict=True))
 
 
 def double_factorial(odd: int) -> int:
@@ -156,7 +147,7 @@ def double_factorial(odd: int) -> int:
 
 
 class Bounds(NamedTuple):
-    """What the theorem and its proof have in place of the exact values  [R24, thm:typical_system]."""
+    """What the theorem and its proof use in place of the exact values  [R24, thm:typical_system]."""
 
     learning_rate: Fraction  # η ≤ this, for the expectation
     alignment: Fraction  # a ≥ this
@@ -192,10 +183,8 @@ def likely_dimension(horizon: int, seen: int, failure: Fraction) -> int:
 def _setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int, int]:
     horizon, seen = as_count(where, "horizon", horizon, least=2), as_count(where, "seen", seen, least=1)
     if 4 * horizon - 2 > MOST_LETTERS:
-        longest = (MOST_LETTERS + 2) // 4
-        raise OffspanError(
-            f"{where}: `horizon` is {horizon}, but exact values have words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {longest}."
-        )
+        limit = f"words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {(MOST_LETTERS + 2) // 4}"
+        raise OffspanError(f"{where}: `horizon` is {horizon}, but exact values have {limit}.")
     if dim is not None and as_count(where, "dim", dim, least=2) <= seen:
         raise OffspanError(f"{where}: `seen` is {seen} and `dim` {dim}, so that no direction is unseen; pass fewer seen states.")
     return horizon, seen

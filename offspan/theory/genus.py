@@ -1,19 +1,73 @@
 """Expectations of traces of words in a real Gaussian matrix, exactly  [R24, genus_expansion].
 
 A has independent entries N(0, 1/D). By Wick's formula the expectation of a product of traces is a sum over all pairings of its letters, and
-each pairing glues the polygons that the traces are into a surface; its Euler characteristic is the exponent of D. What comes out is a
-Laurent polynomial in D with integer coefficients, found here by two routes that share no code:
+each pairing glues polygons, one for each trace, into a surface whose Euler characteristic is the exponent of D. The result is a Laurent
+polynomial in D with integer coefficients, computed here by two routes that share no code:
 
   `expectation_by_gluings`  the sum over all (p−1)!! pairings, in the permutations of thm:genus_expansion_main_theorem
-  `expectation`             a recursion on words, which pairs one letter after the other and remembers what it has seen
+  `expectation`             a recursion on words, which pairs one letter after the other and caches its intermediate results
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 from offspan.errors import OffspanError
-from offspan.theory.laurent import Laurent
+
+Number = int | Fraction
+
+
+class Laurent:
+    """Σ_e c_e D^e with rational coefficients c_e, exactly.
+
+    >>> (Laurent({0: 1, -1: 2}) * Laurent({1: 3}))(4), Laurent({0: 1, -1: 2})
+    (Fraction(18, 1), 1 + 2/D)
+    """
+
+    def __init__(self, coefficients: Mapping[int, Number] | Number = 0):
+        given = coefficients if isinstance(coefficients, Mapping) else {0: coefficients}
+        self.coefficients = {e: Fraction(c) for e, c in sorted(given.items(), reverse=True) if c}
+
+    def __call__(self, dim: Number) -> Fraction:
+        return sum((c * Fraction(dim) ** e for e, c in self.coefficients.items()), Fraction(0))
+
+    def __add__(self, other: "Laurent | Number") -> "Laurent":
+        return _collect([*self.coefficients.items(), *_terms(other)])
+
+    def __mul__(self, other: "Laurent | Number") -> "Laurent":
+        return _collect((e + f, c * d) for e, c in self.coefficients.items() for f, d in _terms(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __sub__(self, other: "Laurent | Number") -> "Laurent":
+        return self + other * -1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Laurent) and self.coefficients == other.coefficients
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.coefficients.items()))
+
+    def __repr__(self) -> str:
+        """1 + 2/D − 3/D^2, the largest power first."""
+        text = ""
+        for e, c in self.coefficients.items():
+            power = "" if e == 0 else "D" if abs(e) == 1 else f"D^{abs(e)}"
+            size = "" if abs(c) == 1 and e > 0 else str(abs(c))
+            sign = (" − " if c < 0 else " + ") if text else "−" if c < 0 else ""
+            text += sign + size + (f"/{power}" if e < 0 else power)
+        return text or "0"
+
+
+def _terms(value: Laurent | Number) -> Iterable[tuple[int, Number]]:
+    return value.coefficients.items() if isinstance(value, Laurent) else [(0, value)]
+
+
+def _collect(terms: Iterable[tuple[int, Number]]) -> Laurent:
+    total: dict[int, Number] = {}
+    for e, c in terms:
+        total[e] = total.get(e, 0) + c
+    return Laurent(total)
 
 
 class Letter(NamedTuple):
@@ -24,7 +78,7 @@ class Letter(NamedTuple):
     right: str | None = None
 
 
-Word = tuple[Letter, ...]  # what stands in one trace
+Word = tuple[Letter, ...]  # the letters of one trace
 
 
 def word(letters: str, left: str | None = None, right: str | None = None) -> Word:
@@ -49,36 +103,16 @@ class Gluing(NamedTuple):
 
 def expectation_by_gluings(words: Iterable[Word]) -> Laurent:
     """E Π Tr(word) = Σ_ρ D^{χ(γ, σ) − |γ|} tr_{γ_−⁻¹σγ_+/2}(C_1, …, C_p), σ = δ_ε ρδρ δ_ε  [R24, thm:genus_expansion_main_theorem]."""
-    words = _checked(words)
-    total: Counter[int] = Counter()
-    for _, chi, traces in _glue(words):
-        total[chi - len(words) - traces.count(1)] += 0 not in traces
-    return Laurent(total)
+    return sum((gluing.term for gluing in gluings(words)), Laurent())
 
 
 def gluings(words: Iterable[Word]) -> Iterator[Gluing]:
-    """The surfaces of all (p−1)!! pairings ρ of the p letters. None for an odd p."""
-    words = _checked(words)
-    for rho, chi, traces in _glue(words):
-        components, orientable = _topology(words, rho)
-        pairs = tuple((k, partner) for k, partner in rho.items() if k < partner)
-        term = Laurent({chi - len(words) - traces.count(1): int(0 not in traces)})
-        yield Gluing(pairs, chi, orientable, components, term)
+    """The surfaces of all (p−1)!! pairings ρ of the p letters; none for an odd p.
 
-
-def _checked(words: Iterable[Word]) -> list[Word]:
-    words = list(words)
-    for letter in (letter for one in words for letter in one):
-        if letter.sign not in (1, -1) or (letter.left is None) != (letter.right is None):
-            raise OffspanError(f"a letter is {letter}, but its sign must be 1 or −1, and `left` and `right` both names or both None.")
-    return words
-
-
-def _glue(words: list[Word]) -> Iterator[tuple[dict[int, int], int, list[int | None]]]:
-    """For each pairing ρ: ρ, χ(γ, σ), and for each cycle of γ_−⁻¹σγ_+/2, which is a corner of the surface, the trace of its fixed matrices.
-
-    That is 1 or 0, as neighbouring vectors are the same or orthogonal, and None for D, where all of them are the identity.
+    A corner of a surface is a cycle of γ_−⁻¹σγ_+/2. The trace of its fixed matrices is D where all of them are the identity, and otherwise
+    1 or 0, as neighbouring vectors are the same or orthogonal.
     """
+    words = _checked(words)
     letters = dict(enumerate((letter for one in words for letter in one), start=1))
     gamma, start = {}, 1
     for one in words:
@@ -95,7 +129,18 @@ def _glue(words: list[Word]) -> Iterator[tuple[dict[int, int], int, list[int | N
         glued = {k: sigma[gamma[k]] for k in letters} | {-k: sigma[-k] for k in letters}
         corners = _half({k: image if image > 0 else -before[-image] for k, image in glued.items()})
         chi = len(words) + len(letters) // 2 + len(corners) - len(letters)
-        yield rho, chi, [_trace([letters[k] if k > 0 else _transposed(letters[-k]) for k in corner]) for corner in corners]
+        traces = [_trace(corner, letters) for corner in corners]
+        term = Laurent({chi - len(words) - traces.count(1): int(0 not in traces)})
+        components, orientable = _topology(words, letters, rho)
+        yield Gluing(tuple((k, partner) for k, partner in rho.items() if k < partner), chi, orientable, components, term)
+
+
+def _checked(words: Iterable[Word]) -> list[Word]:
+    words = list(words)
+    for letter in (letter for one in words for letter in one):
+        if letter.sign not in (1, -1) or (letter.left is None) != (letter.right is None):
+            raise OffspanError(f"a letter is {letter}, but its sign must be 1 or −1, and `left` and `right` both names or both None.")
+    return words
 
 
 def _pairings(items: tuple[int, ...]) -> Iterator[dict[int, int]]:
@@ -120,43 +165,30 @@ def _half(premap: dict[int, int]) -> list[list[int]]:
     return cycles
 
 
-def _transposed(letter: Letter) -> Letter:
-    return letter._replace(left=letter.right, right=letter.left)
+def _trace(corner: list[int], letters: dict[int, Letter]) -> int | None:
+    """1 or 0, or None for D."""
+    fixed = [(one.left, one.right) if k > 0 else (one.right, one.left) for k in corner if (one := letters[abs(k)]).left is not None]
+    return int(all(right == left for (_, right), (left, _) in zip(fixed, fixed[1:] + fixed[:1], strict=True))) if fixed else None
 
 
-def _trace(letters: list[Letter]) -> int | None:
-    outer = [letter for letter in letters if letter.left is not None]
-    if not outer:
-        return None
-    return int(all(one.right == following.left for one, following in zip(outer, outer[1:] + outer[:1], strict=True)))
-
-
-def _topology(words: list[Word], rho: dict[int, int]) -> tuple[int, bool]:
-    """Connected components, and whether each polygon can be given a side so that all gluings join equal sides."""
+def _topology(words: list[Word], letters: dict[int, Letter], rho: dict[int, int]) -> tuple[int, bool]:
+    """The number of connected components, and whether each polygon can be given a side so that all gluings join equal sides."""
     face = dict(enumerate((f for f, one in enumerate(words) for _ in one), start=1))
-    sign = dict(enumerate((letter.sign for one in words for letter in one), start=1))
-    side: dict[int, int] = {}
-    components, orientable = 0, True
-    for f in range(len(words)):
-        if f in side:
-            continue
-        components += 1
-        side[f], waiting = 1, [f]
-        while waiting:
-            current = waiting.pop()
-            for k in (k for k in face if face[k] == current):
-                other, wanted = face[rho[k]], -side[current] * sign[k] * sign[rho[k]]
-                if other not in side:
-                    side[other] = wanted
-                    waiting.append(other)
-                orientable &= side[other] == wanted
-    return components, orientable
+    component, side, orientable = list(range(len(words))), [1] * len(words), True
+    for k, partner in rho.items():
+        mine, theirs = component[face[k]], component[face[partner]]
+        turn = -letters[k].sign * letters[partner].sign * side[face[k]] * side[face[partner]]  # −1: turn one over
+        if mine == theirs:
+            orientable &= turn == 1
+        for f in (f for f in range(len(words)) if component[f] == theirs != mine):
+            component[f], side[f] = mine, side[f] * turn
+    return len(set(component)), orientable
 
 
 SWAP = str.maketrans("AT", "TA")
 BITS = 64  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, which fits for p ≤ 34
 MOST_LETTERS = 34
-Form = tuple[str, str, str]  # (α, W, β) stands for the number αᵀWβ, with α and β among some orthonormal vectors
+Form = tuple[Any, str, Any]  # (α, W, β) stands for the number αᵀWβ, with α and β names of orthonormal vectors
 State = tuple[tuple[Form, ...], tuple[str, ...]]  # forms, and traces of words: cycles
 
 
@@ -170,17 +202,16 @@ def expectation(words: Iterable[Word]) -> Laurent:
             cycles.append(letters)
         for cut, following in zip(cuts, cuts[1:] + cuts[:1], strict=True):  # rightᵀ of one cut, the letters up to the next, its left
             between = letters[cut + 1 : following + 1] if following > cut else letters[cut + 1 :] + letters[: following + 1]
-            forms.append((one[cut].right or "", between, one[following].left or ""))
+            forms.append((one[cut].right, between, one[following].left))
     return expectation_of_forms(forms, cycles)
 
 
 def expectation_of_forms(forms: Iterable[Form], cycles: Iterable[str] = (), seen: dict[State, int] | None = None) -> Laurent:
     """E Π αᵀWβ · Π Tr(W) by pairing one letter after the other (Wick's formula, or Schwinger–Dyson equations).
 
-    Pairing the first letter with each of the others in turn removes two letters and leaves shorter forms and cycles, which are looked up
-    in a canonical order: neither the order of the factors, nor rotations of a cycle, nor transposes matter. A form that is used up must
-    join a vector to itself, or all that follows from it is zero. So the number of states grows far more slowly than the number of pairings.
-    `seen` keeps them for the next call.
+    Each pairing of the first letter removes two letters and leaves shorter forms and cycles, which are cached in a canonical order: neither
+    the order of the factors, nor rotations of a cycle, nor transposes matter. A form without letters must join a vector to itself, or the
+    product is zero. So the number of states grows far more slowly than the number of pairings. `seen` keeps them for the next call.
 
     >>> expectation_of_forms([("x", "TA", "x")])  # E‖A x‖²
     1
@@ -188,74 +219,59 @@ def expectation_of_forms(forms: Iterable[Form], cycles: Iterable[str] = (), seen
     forms, cycles = tuple(forms), tuple(cycles)
     letters = sum(len(W) for _, W, _ in forms) + sum(map(len, cycles))
     if letters > MOST_LETTERS:
-        raise OffspanError(
-            f"expectation: the words have {letters} letters, but {MOST_LETTERS} are the most that the packed coefficients hold."
-        )
+        raise OffspanError(f"expectation: the words have {letters} letters, but the packed coefficients hold at most {MOST_LETTERS}.")
     if letters % 2:
         return Laurent()
     packed, mask = _loops(forms, cycles, {} if seen is None else seen), (1 << BITS) - 1
-    powers = range(packed.bit_length() // BITS + 1)
-    return Laurent({e - letters // 2: (packed >> (BITS * e)) & mask for e in powers})
+    return Laurent({e - letters // 2: (packed >> (BITS * e)) & mask for e in range(packed.bit_length() // BITS + 1)})
 
 
 def _loops(forms: tuple[Form, ...], cycles: tuple[str, ...], seen: dict[State, int]) -> int:
     """Σ over pairings of D^{closed loops} at D = 2^BITS: a polynomial as one integer, which adds, and is multiplied by D, quickly."""
     if any(not W and alpha != beta for alpha, W, beta in forms):
         return 0
-    loops = sum(not W for W in cycles)
     state = (
         tuple(sorted(min((alpha, W, beta), (beta, _transpose(W), alpha)) for alpha, W, beta in forms if W)),
-        tuple(sorted(_least_rotation(W) for W in cycles if W)),
+        tuple(sorted(min(V[i:] + V[:i] for V in (W, _transpose(W)) for i in range(len(W))) for W in cycles if W)),
     )
     if state not in seen:
         seen[state] = sum(_loops(*left, seen) for left in _pair_one_letter(*state)) if state != ((), ()) else 1
-    return seen[state] << (BITS * loops)
+    return seen[state] << (BITS * sum(not W for W in cycles))
 
 
 def _pair_one_letter(forms: tuple[Form, ...], cycles: tuple[str, ...]) -> Iterator[State]:
-    """What is left when the first letter is paired with each of the others.
+    """What is left when the first letter, of the shortest form or else of a cycle, is paired with each of the others.
 
     A_ij A_kl pairs to δ_ik δ_jl / D: letters of one kind join left to left and right to right, A and Aᵀ left to right.
     """
-    if not forms:
-        first, W, others = cycles[0][0], cycles[0][1:], cycles[1:]
-        for i, letter in enumerate(W):
-            before, after = W[:i], W[i + 1 :]
-            yield (), (*others, before, after) if letter != first else (*others, _transpose(before) + after)
-        for letter, V, rest in _letters_of_cycles(others):
-            yield (), (*rest, W + (V if letter != first else _transpose(V)))
-        return
-    shortest = min(range(len(forms)), key=lambda i: len(forms[i][1]))  # soonest used up, so soonest known to be zero
-    (alpha, W, beta), others = forms[shortest], forms[:shortest] + forms[shortest + 1 :]
+    if forms:
+        shortest = min(range(len(forms)), key=lambda i: len(forms[i][1]))  # soonest used up, so soonest known to be zero
+        (alpha, W, beta), forms = forms[shortest], forms[:shortest] + forms[shortest + 1 :]
+    else:
+        (alpha, W, beta), cycles = (None, cycles[0], None), cycles[1:]
+
+    def left(W: str, cycles: tuple[str, ...]) -> State:
+        return ((), (*cycles, W)) if alpha is None else ((*forms, (alpha, W, beta)), cycles)
+
     first, W = W[0], W[1:]
-    for i, letter in enumerate(W):
-        before, after = W[:i], W[i + 1 :]
-        if letter != first:
-            yield (*others, (alpha, after, beta)), (*cycles, before)
-        else:
-            yield (*others, (alpha, _transpose(before) + after, beta)), cycles
-    for place, (gamma, V, delta) in enumerate(others):
-        rest = others[:place] + others[place + 1 :]
-        for i, letter in enumerate(V):
-            before, after = V[:i], V[i + 1 :]
+    for letter, before, after in _each(W):
+        yield left(after, (*cycles, before)) if letter != first else left(_transpose(before) + after, cycles)
+    for (gamma, V, delta), earlier, later in _each(forms):
+        for letter, before, after in _each(V):
             if letter != first:
-                yield (*rest, (alpha, after, delta), (gamma, before + W, beta)), cycles
+                yield (*earlier, *later, (alpha, after, delta), (gamma, before + W, beta)), cycles
             else:
-                yield (*rest, (alpha, _transpose(before), gamma), (delta, _transpose(after) + W, beta)), cycles
-    for letter, V, rest in _letters_of_cycles(cycles):
-        yield (*others, (alpha, (V if letter != first else _transpose(V)) + W, beta)), rest
+                yield (*earlier, *later, (alpha, _transpose(before), gamma), (delta, _transpose(after) + W, beta)), cycles
+    for cycle, earlier, later in _each(cycles):
+        for letter, before, after in _each(cycle):
+            V = after + before
+            yield left((V if letter != first else _transpose(V)) + W, earlier + later)
 
 
-def _letters_of_cycles(cycles: tuple[str, ...]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Each letter of each cycle, with what follows it once around, and the other cycles."""
-    for place, cycle in enumerate(cycles):
-        for i, letter in enumerate(cycle):
-            yield letter, cycle[i + 1 :] + cycle[:i], cycles[:place] + cycles[place + 1 :]
+def _each(items: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Each item of a string or tuple, with the part before it and the part after it."""
+    return ((item, items[:i], items[i + 1 :]) for i, item in enumerate(items))
 
 
 def _transpose(W: str) -> str:
     return W.translate(SWAP)[::-1]
-
-
-def _least_rotation(W: str) -> str:
-    return min(V[i:] + V[:i] for V in (W, _transpose(W)) for i in range(len(W)))

@@ -1,21 +1,30 @@
-"""The numbers behind the figures of the theory: closed forms beside training, as columns of equal length."""
+"""The numbers behind the figures of the theory: closed forms beside training and simulation, as columns of equal length."""
 
+from itertools import product
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from offspan.baselines import nonextrapolating_controller
 from offspan.controllers import Linear
 from offspan.exploration import visited_states
-from offspan.measures import normalized_cost, normalized_optimality
 from offspan.problems.lqr import LQR, shift
 from offspan.states import basis
 from offspan.theory import closed_forms
 from offspan.theory.claims import iterates
+from offspan.theory.exploring import norm_gaps, one_step, ratios
+from offspan.theory.gaussian import bounds, expected_gradient_norm, first_step_law
+from offspan.theory.genus import Gluing, gluings, word
+from offspan.theory.monte_carlo import estimate, simulate, trained_ratios
 from offspan.training import train_lqr
 
 Columns = dict[str, np.ndarray]
+Surfaces = list[tuple[str, Gluing]]
+
+
+def _columns(names: str, rows: list[tuple]) -> Columns:
+    return {name: np.array(column, float) for name, column in zip(names.split(), zip(*rows, strict=True), strict=True)}
 
 
 class Dynamics(NamedTuple):
@@ -28,9 +37,8 @@ class Dynamics(NamedTuple):
 
 def intuition() -> list[Dynamics]:
     """K(t) early in training, K_pg and K_no-ext for a rotation of the plane that is trained from e_1  [R24, fig:intuition]."""
-    angle = np.deg2rad(50)
+    angle, S = np.deg2rad(50), basis(2, 1)
     problem = LQR([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]], horizon=8)
-    S = basis(2, 1)
     history = iterates(problem, S, 0.005, 2000)
     controllers = {"K(5), in training": history[4], "K_pg, after it": history[-1], "K_no-ext": nonextrapolating_controller(problem, S)}
     return [
@@ -45,44 +53,68 @@ def shift_over_horizons(dim: int = 5, periods: int = 4) -> Columns:
     for H in range(1, periods * dim + 1):
         problem, rate = shift(dim, horizon=H), closed_forms.shift_learning_rate(dim, H)
         predicted = closed_forms.shift_ratios(closed_forms.shift_alpha_any_horizon(dim, H), H)
-        one_step = iterates(problem, S, rate, 2)[1]
-        measured = normalized_optimality(problem, one_step, S), normalized_cost(problem, one_step, S)
-        slow = (np.nan, np.nan)
+        slow = np.nan, np.nan
         if H % dim == 0:  # training to the end takes longer than all else here
-            K = train_lqr(problem, S, learning_rate=rate / 10, iterations=5_000).K
-            slow = normalized_optimality(problem, K, S), normalized_cost(problem, K, S)
-        rows.append((H, *predicted, closed_forms.shift_bound(dim, H), *measured, *slow))
-    names = ("horizon", "optimality", "cost", "bound", "one_step_optimality", "one_step_cost", "slow_optimality", "slow_cost")
-    return _columns(names, rows)
+            slow = ratios(problem, train_lqr(problem, S, learning_rate=rate / 10, iterations=5_000).K, S)
+        rows.append((H, *predicted, closed_forms.shift_bound(dim, H), *ratios(problem, one_step(problem, S, rate), S), *slow))
+    return _columns("horizon optimality cost bound one_step_optimality one_step_cost slow_optimality slow_cost", rows)
 
 
 def norm_gap_over_dimensions(dims: tuple[int, ...] = (2, 4, 8, 12, 16, 24, 32), periods: tuple[int, ...] = (1, 2, 8)) -> Columns:
     """‖K_pg‖² − ‖K_no-ext‖² against D for H = D, 2D, 8D: closed form, one step of policy gradient, and the paper's lower bound."""
-    rows = []
-    for dim in dims:
-        S = basis(dim, 1)
-        for period in periods:
-            H = period * dim
-            problem = shift(dim, horizon=H)
-            K = iterates(problem, S, closed_forms.shift_learning_rate(dim, H), 2)[1]
-            measured = jnp.sum(K**2) - jnp.sum(nonextrapolating_controller(problem, S) ** 2)
-            rows.append((dim, period, closed_forms.shift_norm_gap(closed_forms.shift_alpha(dim, H)), measured, (np.ceil(dim / 2) - 1) / 4))
-    return _columns(("dim", "periods", "gap", "measured", "lower_bound"), rows)
+    rows = [(dim, period, *norm_gaps(dim, period * dim)) for dim, period in product(dims, periods)]
+    return _columns("dim periods gap measured lower_bound", rows)
 
 
 def shift_over_weights(dim: int = 5, periods: tuple[int, ...] = (1, 2)) -> Columns:
     """Both ratios for Q = diag(1, w, …, w) against w: closed form and one step of policy gradient  [R24, prop:shift_diag_q]."""
     S, rows = basis(dim, 1), []
-    for period in periods:
-        H = period * dim
-        for w in (0.0, *np.geomspace(1e-2, 1e2, 25)):
-            q = np.append(1.0, np.full(dim - 1, w))
-            problem = LQR(shift(dim, horizon=H).A, Q=np.diag(q), horizon=H)
-            K = iterates(problem, S, closed_forms.shift_learning_rate(dim, H, q), 2)[1]
-            predicted = closed_forms.shift_ratios(closed_forms.shift_alpha(dim, H, q), H, q)
-            rows.append((period, w, *predicted, normalized_optimality(problem, K, S), normalized_cost(problem, K, S)))
-    return _columns(("periods", "weight", "optimality", "cost", "one_step_optimality", "one_step_cost"), rows)
+    for period, w in product(periods, (0.0, *np.geomspace(1e-2, 1e2, 25))):
+        H, q = period * dim, np.append(1.0, np.full(dim - 1, w))
+        problem = LQR(shift(dim, horizon=H).A, Q=np.diag(q), horizon=H)
+        K = one_step(problem, S, closed_forms.shift_learning_rate(dim, H, q))
+        rows.append((period, w, *closed_forms.shift_ratios(closed_forms.shift_alpha(dim, H, q), H, q), *ratios(problem, K, S)))
+    return _columns("periods weight optimality cost one_step_optimality one_step_cost", rows)
 
 
-def _columns(names: tuple[str, ...], rows: list[tuple]) -> Columns:
-    return {name: np.array([float(row[i]) for row in rows]) for i, name in enumerate(names)}
+def exact_and_bounds(dim: int = 10, longest: int = 5) -> Columns:
+    """The quantities that the theorem bounds, exact and by its bound, against H, for one seen state."""
+    rows = []
+    for H in range(2, longest + 1):
+        law, limits, norm = first_step_law(dim, H, 1), bounds(dim, H), expected_gradient_norm(dim, H, 1)
+        gain, promised = 1 - law.best_ratio, limits.learning_rate * H * (H - 1) / dim
+        rows.append((H, law.best_learning_rate, limits.learning_rate, law.a, limits.alignment, norm, limits.gradient_norm, gain, promised))
+    return _columns("horizon rate rate_bound alignment alignment_bound norm norm_bound gain gain_bound", rows)
+
+
+def best_rates(dims: tuple[int, ...] = (5, 10, 20, 50, 100, 200), longest: int = 4, seen: tuple[int, ...] = (1, 2, 4)) -> Columns:
+    """The best learning rate and the ratio there, over D, H and |S|, with their limits for large D."""
+    rows = []
+    for H, s, D in product(range(2, longest + 1), seen, dims):
+        law = first_step_law(D, H, s)
+        rows.append((D, H, s, law.best_learning_rate, 3 * s / (H * (H + 1)), 1 - law.best_ratio, 3 * s * (H - 1) / ((H + 1) * D)))
+    return _columns("dim horizon seen rate rate_limit gain gain_limit", rows)
+
+
+def ratios_of_systems(dims: tuple[int, ...] = (5, 20, 80), horizon: int = 3, systems: int = 2_000) -> Columns:
+    """E_opt(K(2))/E_opt(K_no-ext) of single systems after a step with the best learning rate, for several D."""
+    rates = [float(first_step_law(D, horizon, 1).best_learning_rate) for D in dims]
+    ratio = [simulate(jax.random.key(D), D, horizon, 1, systems).ratios(rate) for D, rate in zip(dims, rates, strict=True)]
+    return {"dim": np.repeat(dims, systems), "ratio": np.concatenate(ratio)}
+
+
+def first_step_and_end(dim: int = 5, horizon: int = 3, systems: int = 400, iterations: int = 5_000) -> Columns:
+    """The law against η; simulated means and medians after one step, and medians after training to the end with the same η."""
+    law, rows = first_step_law(dim, horizon, 1), []
+    steps = simulate(jax.random.key(0), dim, horizon, 1, 100_000)
+    for share in (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0):
+        eta = share * float(law.best_learning_rate)
+        mean, error = estimate(steps.baseline - eta * steps.alignment + eta**2 * steps.curvature)
+        trained = trained_ratios(jax.random.key(1), dim, horizon, 1, eta, systems, iterations)
+        rows.append((eta, law.ratio(eta), mean, error, np.median(steps.ratios(eta)), np.median(trained), np.mean(np.isinf(trained))))
+    return _columns("eta exact mean standard_error median trained_median diverged", rows)
+
+
+def small_surfaces() -> Surfaces:
+    """The three gluings of each of two words of four letters."""
+    return [(letters, gluing) for letters in ("ATAT", "AATT") for gluing in gluings([word(letters)])]

@@ -31,33 +31,30 @@ class FirstSteps(NamedTuple):
         return 1 + (learning_rate**2 * self.curvature - learning_rate * self.alignment) / self.baseline
 
 
-class Estimate(NamedTuple):
-    mean: float
-    standard_error: float
-
-
-def estimate(samples: np.ndarray) -> Estimate:
-    return Estimate(float(np.mean(samples)), float(np.std(samples, ddof=1) / np.sqrt(len(samples))))
+def estimate(samples: np.ndarray) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    return float(np.mean(samples)), float(np.std(samples, ddof=1) / np.sqrt(len(samples)))
 
 
 def simulate(key: PRNGKeyArray, dim: int, horizon: int, seen: int, systems: int, *, length: float = 1.0) -> FirstSteps:
     """Draws A and evaluates the gradients at K(1) = 0 by the adjoint recursion, for S = length · {e_1..e_seen}, B = I."""
     systems = as_count("simulate", "systems", systems, least=2)
+    return FirstSteps(*_in_batches(_first_steps, key, systems, dim, horizon, length * basis(dim, seen)))
+
+
+def _in_batches(function, key, systems: int, dim: int, *given) -> np.ndarray:
     batch = max(1, min(systems, BATCH_ENTRIES // dim**2))
-    keys = jax.random.split(key, -(-systems // batch))
-    parts = [np.asarray(_first_steps(k, dim, horizon, seen, batch, length)) for k in keys]
-    return FirstSteps(*np.concatenate(parts, axis=1)[:, :systems])
+    parts = [np.asarray(function(k, batch, dim, *given)) for k in jax.random.split(key, -(-systems // batch))]
+    return np.concatenate(parts, axis=-1)[..., :systems]
 
 
-@partial(jax.jit, static_argnames=("dim", "horizon", "seen", "count"))
-def _first_steps(key, dim: int, horizon: int, seen: int, count: int, length) -> Float[Array, "4 r"]:
-    S = length * basis(dim, seen)
-
+@partial(jax.jit, static_argnames=("count", "dim", "horizon"))
+def _first_steps(key, count: int, dim: int, horizon: int, S) -> Float[Array, "4 r"]:
     def of_one(A):
         gradient = lqr_gradient(LQR(A, horizon=horizon), jnp.zeros((dim, dim), A.dtype), S)
-        unseen, part, directions = A[:, seen:], gradient[:, seen:], dim - seen
+        unseen, part = A[:, len(S) :], gradient[:, len(S) :]
         sums = jnp.array([jnp.sum(unseen**2), 2 * jnp.sum(unseen * part), jnp.sum(part**2)])
-        return jnp.append(sums / directions, jnp.sum(gradient**2))
+        return jnp.append(sums / (dim - len(S)), jnp.sum(gradient**2))
 
     return jax.vmap(of_one)(jax.random.normal(key, (count, dim, dim)) / dim**0.5).T
 
@@ -66,15 +63,11 @@ def stepped_measures(
     key: PRNGKeyArray, dim: int, horizon: int, seen: int, learning_rate: float, systems: int, *, length: float = 1.0
 ) -> np.ndarray:
     """E_opt(K(2)) itself, on systems with random A and random orthogonal B, after one step from K(1) = 0."""
-    batch = max(1, min(systems, BATCH_ENTRIES // dim**2))
-    keys = jax.random.split(key, -(-systems // batch))
-    return np.concatenate([np.asarray(_stepped(k, dim, horizon, seen, batch, learning_rate, length)) for k in keys])[:systems]
+    return _in_batches(_stepped, key, systems, dim, horizon, length * basis(dim, seen), learning_rate)
 
 
-@partial(jax.jit, static_argnames=("dim", "horizon", "seen", "count"))
-def _stepped(key, dim: int, horizon: int, seen: int, count: int, learning_rate, length) -> Float[Array, "r"]:
-    S = length * basis(dim, seen)
-
+@partial(jax.jit, static_argnames=("count", "dim", "horizon"))
+def _stepped(key, count: int, dim: int, horizon: int, S, learning_rate) -> Float[Array, "r"]:
     def of_one(A, B):
         problem = LQR(A, jnp.linalg.qr(B)[0], horizon=horizon)
         K = -learning_rate * lqr_gradient(problem, jnp.zeros((dim, dim), A.dtype), S)
@@ -87,12 +80,6 @@ def _stepped(key, dim: int, horizon: int, seen: int, count: int, learning_rate, 
 def trained_ratios(key: PRNGKeyArray, dim: int, horizon: int, seen: int, learning_rate: float, systems: int, iterations: int) -> np.ndarray:
     """E_opt(K)/E_opt(K_no-ext) after `iterations` steps on each of some random systems; +∞ for a run that diverged."""
     draws = np.asarray(jax.random.normal(key, (systems, dim, dim))) / dim**0.5
-    S = basis(dim, seen)
-    batch = train_lqr_batch(
-        [LQR(A, horizon=horizon) for A in draws],
-        [S] * systems,
-        learning_rate=learning_rate,
-        iterations=iterations,
-        record_every=min(iterations, 1000),
-    )
+    problems, S = [LQR(A, horizon=horizon) for A in draws], [basis(dim, seen)] * systems
+    batch = train_lqr_batch(problems, S, learning_rate=learning_rate, iterations=iterations, record_every=min(iterations, 1000))
     return np.where(batch.codes == Status.diverged, np.inf, batch.normalized_optimality[:, -1])

@@ -1,4 +1,4 @@
-"""Statements about control that costs something, R ≠ 0: how many minimisers there are, and horizons without end."""
+"""Statements about control costs, R ≠ 0: how many minimisers there are, and infinite horizons."""
 
 from collections.abc import Iterator
 
@@ -11,23 +11,18 @@ from offspan.exploration import krylov_rank
 from offspan.problems.lqr import LQR, identity, shift
 from offspan.rollout import cost, lqr_gradient
 from offspan.states import basis, sphere
+from offspan.theory import riccati
 from offspan.theory.claims import Claim, Settings, at_most, equal, random_lqr
-from offspan.theory.riccati import (
-    GOLDEN_RATIO,
-    infinite_horizon_cost,
-    infinite_horizon_gradient,
-    riccati_controller,
-    riccati_residual,
-    riccati_solution,
-)
+from offspan.theory.riccati import GOLDEN_RATIO, infinite_horizon_cost, infinite_horizon_gradient
 from offspan.training import train_lqr_batch
 
 LONG = 500  # steps that stand for an infinite horizon in rollouts: what comes later is far below rounding here
+ROLLOUTS = f"rollouts of {LONG} steps"
 GAIN = (1 + 5**0.5) / (3 + 5**0.5)  # c: the optimal control for Q = R = B = I and orthogonal A is −c A x
 
 
 def with_control_cost(problem: LQR, horizon: int) -> LQR:
-    """The same system with R = I."""
+    """The same system with R = I and this horizon."""
     return LQR(problem.A, problem.B, problem.Q, np.eye(problem.control_dim), horizon=horizon)
 
 
@@ -36,9 +31,8 @@ def single_minimiser(settings: Settings) -> Iterator[Claim]:
     D = settings.dim
     problem = with_control_cost(shift(D, horizon=1), LONG)
     yield from _golden_riccati(problem)
-    yield equal(
-        "states that K* visits from e_1 span", [(D, krylov_rank((1 - GAIN) * problem.A, basis(D, 1)))], "rank of (A + BK*, e_1)", 0.0
-    )
+    rank = krylov_rank((1 - GAIN) * problem.A, basis(D, 1))
+    yield equal("states that K* visits from e_1 span", [(D, rank)], "rank of (A + BK*, e_1)", 0.0)
     small = min(D, 6)  # the smallest eigenvalue falls like 0.146^D, and is lost to rounding in larger dimensions
     flattest = 2 * (1 + GOLDEN_RATIO) * (1 - GAIN) ** (2 * (small - 1)) / (1 - (1 - GAIN) ** (2 * small))
     curvature = _hessian_eigenvalues(with_control_cost(shift(small, horizon=1), 60))
@@ -49,20 +43,16 @@ def many_minimisers(settings: Settings) -> Iterator[Claim]:
     """A = B = Q = R = I, S = {e_1}, H = ∞: J(·; S) has many minimisers, −c I and every −c I + K' with rows of K' orthogonal to e_1."""
     D, S = settings.dim, basis(settings.dim, 1)
     problem = with_control_cost(identity(D, horizon=1), LONG)
-    optimal = -GAIN * np.eye(D)
     yield from _golden_riccati(problem)
-    by_rollout, by_lyapunov, radii = [], [], []
     for key in settings.keys("lem:underdetermined_R_nonzero"):
         other = np.array(jax.random.normal(key, (D, D)).at[:, 0].set(0.0))
-        K = optimal + 0.5 * other / np.linalg.norm(other, 2)
-        by_rollout.append((GOLDEN_RATIO, cost(problem, Linear(K), S)))
-        by_lyapunov.append((GOLDEN_RATIO, infinite_horizon_cost(problem, K, S)))
-        radii.append((1 - 1e-9, np.abs(np.linalg.eigvals(np.eye(D) + K)).max()))
-    yield equal("J(−cI + K'; S), at distance ≥ 0.5 from −cI", by_rollout, f"rollouts of {LONG} steps")
-    yield equal("the same", by_lyapunov, "Lyapunov equation on what is reachable")
-    yield at_most("spectral radius of A + B(−cI + K'): below 1", radii, "eigenvalues", 0.0)
-    without_decay = -GAIN * np.outer(np.eye(D)[0], np.eye(D)[0])
-    costs = [(GOLDEN_RATIO, cost(problem, Linear(without_decay), S)), (GOLDEN_RATIO, infinite_horizon_cost(problem, without_decay, S))]
+        K = -GAIN * np.eye(D) + 0.5 * other / np.linalg.norm(other, 2)
+        yield equal("J(−cI + K'; S), at distance ≥ 0.5 from −cI", [(GOLDEN_RATIO, cost(problem, Linear(K), S))], ROLLOUTS)
+        yield equal("the same", [(GOLDEN_RATIO, infinite_horizon_cost(problem, K, S))], "Lyapunov equation on what is reachable")
+        radius = np.abs(np.linalg.eigvals(np.eye(D) + K)).max()
+        yield at_most("spectral radius of A + B(−cI + K'): below 1", [(1 - 1e-9, radius)], "eigenvalues", 0.0)
+    K = -GAIN * np.outer(np.eye(D)[0], np.eye(D)[0])
+    costs = [(GOLDEN_RATIO, cost(problem, Linear(K), S)), (GOLDEN_RATIO, infinite_horizon_cost(problem, K, S))]
     yield equal("J(−c e_1e_1ᵀ; S), though its spectral radius is 1", costs, "rollouts and Lyapunov equation")
     small = min(D, 6)
     flat = np.sum(np.abs(_hessian_eigenvalues(with_control_cost(identity(small, horizon=1), 60))) < 1e-9)
@@ -70,13 +60,12 @@ def many_minimisers(settings: Settings) -> Iterator[Claim]:
 
 
 def _golden_riccati(problem: LQR) -> Iterator[Claim]:
-    D = problem.state_dim
-    P, A, e_1 = riccati_solution(problem), np.asarray(problem.A), basis(problem.state_dim, 1)
-    golden = GOLDEN_RATIO * np.eye(D)
-    yield equal("P = (1+√5)/2 · I, each entry", [(golden, P)], "scipy's Riccati solver")
-    yield equal("residual of the Riccati equation there", [(0.0, riccati_residual(problem, golden))], "the equation itself")
-    yield equal("K* = −c A, each entry", [(-GAIN * A, riccati_controller(problem, P))], "scipy's Riccati solver")
-    yield equal("J(K*; e_1) = (1+√5)/2", [(GOLDEN_RATIO, cost(problem, Linear(-GAIN * A), e_1))], f"rollouts of {LONG} steps")
+    D, A, P = problem.state_dim, np.asarray(problem.A), riccati.riccati_solution(problem)
+    golden, solver = GOLDEN_RATIO * np.eye(D), "scipy's Riccati solver"
+    yield equal("P = (1+√5)/2 · I, each entry", [(golden, P)], solver)
+    yield equal("residual of the Riccati equation there", [(0.0, riccati.riccati_residual(problem, golden))], "the equation itself")
+    yield equal("K* = −c A, each entry", [(-GAIN * A, riccati.riccati_controller(problem, P))], solver)
+    yield equal("J(K*; e_1) = (1+√5)/2", [(GOLDEN_RATIO, cost(problem, Linear(-GAIN * A), basis(D, 1)))], ROLLOUTS)
 
 
 def largest_distance(K: np.ndarray) -> float:
@@ -87,12 +76,9 @@ def largest_distance(K: np.ndarray) -> float:
 
 def _hessian_eigenvalues(problem: LQR) -> np.ndarray:
     """Of J(·; e_1) at −c A, in ascending order."""
-    D = problem.state_dim
-
-    def objective(flat):
-        return cost(problem, Linear(flat.reshape(D, D)), basis(D, 1))
-
-    return np.linalg.eigvalsh(jax.hessian(objective)(jnp.ravel(-GAIN * problem.A)))
+    S = basis(problem.state_dim, 1)
+    hessian = jax.hessian(lambda flat: cost(problem, Linear(flat.reshape(problem.A.shape)), S))
+    return np.linalg.eigvalsh(hessian(jnp.ravel(-GAIN * problem.A)))
 
 
 def finite_horizon(settings: Settings) -> Iterator[Claim]:
@@ -102,30 +88,22 @@ def finite_horizon(settings: Settings) -> Iterator[Claim]:
     shift-regularized` is the experiment in full.
     """
     D, S = settings.dim, basis(settings.dim, 1)
-    problem = with_control_cost(shift(D, horizon=1), 1)
-    optimal = Linear(-GAIN * problem.A)
-    tails = np.array([GOLDEN_RATIO - float(cost(with_horizon(problem, H), optimal, S)) for H in range(1, 8)])
+    problems = [with_control_cost(shift(D, horizon=1), H) for H in range(1, 8)]
+    tails = np.array([GOLDEN_RATIO - float(cost(problem, Linear(-GAIN * problem.A), S)) for problem in problems])
     yield equal("(J_∞ − J_{H+1}) / (J_∞ − J_H) at K*: (1−c)²", [((1 - GAIN) ** 2, tails[1:] / tails[:-1])], "rollouts of H = 1..7", 1e-7)
-    tails_of_others = []
     for key in settings.keys("app:determined_R_neq_zero"):
         problem, K, X = _stabilised(key, settings)
         after = X @ np.linalg.matrix_power(np.asarray(problem.A + problem.B @ K), settings.horizon + 1).T
         tail = infinite_horizon_cost(problem, K, X) - float(cost(problem, Linear(K), X))
-        tails_of_others.append((infinite_horizon_cost(problem, K, after), tail))
-    yield equal("J_∞ − J_H of a K that decays: J_∞ from the states after H + 1 steps", tails_of_others, "Lyapunov equation and rollouts")
-    early, late = (largest_distance(K) for K in _from_random_starts(20 * settings.seeds, (5_000, 15_000)))
-    route = f"{20 * settings.seeds} starts, η = 0.02"
+        text = "J_∞ − J_H of a K that decays: J_∞ from the states after H + 1 steps"
+        yield equal(text, [(infinite_horizon_cost(problem, K, after), tail)], "Lyapunov equation and rollouts")
+    count, distances = 20 * settings.seeds, []
+    problems, K = [with_control_cost(_system_of_the_starts(), 5)] * count, 0.1 * jax.random.normal(jax.random.key(0), (count, 5, 5))
+    for iterations in (5_000, 15_000):
+        K = train_lqr_batch(problems, [basis(5, 1)] * count, learning_rate=0.02, iterations=iterations, K0=K, record_every=1000).K
+        distances.append(largest_distance(K))
     text = "largest distance of two controllers at D = H = 5: after 20,000 iterations, 0.9 of what it was after 5,000, or less"
-    yield at_most(text, [(0.9 * early, late)], route, 0.0)
-
-
-def _from_random_starts(count: int, stretches: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """The controllers after each stretch of iterations."""
-    problem = with_control_cost(_system_of_the_starts(), 5)
-    K = 0.1 * np.asarray(jax.random.normal(jax.random.key(0), (count, 5, 5)))
-    for iterations in stretches:
-        K = train_lqr_batch([problem] * count, [basis(5, 1)] * count, learning_rate=0.02, iterations=iterations, K0=K, record_every=1000).K
-        yield K
+    yield at_most(text, [(0.9 * distances[0], distances[1])], f"{count} starts, η = 0.02", 0.0)
 
 
 def _system_of_the_starts() -> LQR:
@@ -134,17 +112,12 @@ def _system_of_the_starts() -> LQR:
 
 def infinite_horizon(settings: Settings) -> Iterator[Claim]:
     """Beyond the paper: J and ∇J for H = ∞, by Lyapunov equations, for any Q, R ⪰ 0 and any K that decays on what S reaches."""
-    costs, gradients = [], []
     for key in settings.keys("beyond:infinite_horizon"):
         problem, K, X = _stabilised(key, settings)
-        costs.append((infinite_horizon_cost(problem, K, X), cost(with_horizon(problem, LONG), Linear(K), X)))
-        gradients.append((infinite_horizon_gradient(problem, K, X), lqr_gradient(with_horizon(problem, LONG), K, X)))
-    yield equal("J(K; X) for H = ∞", costs, f"rollouts of {LONG} steps")
-    yield equal("∇J(K; X) for H = ∞, each entry", gradients, f"adjoint recursion over {LONG} steps")
-
-
-def with_horizon(problem: LQR, horizon: int) -> LQR:
-    return LQR(problem.A, problem.B, problem.Q, problem.R, horizon=horizon)
+        long, predicted = with_control_cost(problem, LONG), infinite_horizon_cost(problem, K, X)
+        yield equal("J(K; X) for H = ∞", [(predicted, cost(long, Linear(K), X))], ROLLOUTS)
+        gradients = infinite_horizon_gradient(problem, K, X), lqr_gradient(long, K, X)
+        yield equal("∇J(K; X) for H = ∞, each entry", [gradients], f"adjoint recursion over {LONG} steps")
 
 
 def _stabilised(key, settings: Settings):
@@ -153,5 +126,5 @@ def _stabilised(key, settings: Settings):
     problem = random_lqr(key_problem, settings)
     K, loop = (np.asarray(jax.random.normal(k, problem.A.shape)) for k in (key_gain, key_loop))
     A = 0.8 * loop / np.linalg.norm(loop, 2) - np.asarray(problem.B) @ K
-    X = sphere(key_states, max(settings.dim // 2, 1), settings.dim)
-    return LQR(A, problem.B, problem.Q, np.eye(settings.dim), horizon=settings.horizon), K, np.asarray(X)
+    X = np.asarray(sphere(key_states, max(settings.dim // 2, 1), settings.dim))
+    return LQR(A, problem.B, problem.Q, np.eye(settings.dim), horizon=settings.horizon), K, X

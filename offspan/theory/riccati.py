@@ -1,4 +1,4 @@
-"""Control that costs something (R ≠ 0) and horizons without end: the Riccati and Lyapunov equations  [R24, app:determined_R_neq_zero]."""
+"""Control costs (R ≠ 0) and infinite horizons: the Riccati and Lyapunov equations  [R24, app:determined_R_neq_zero]."""
 
 from typing import Any, cast
 
@@ -22,26 +22,19 @@ def riccati_solution(problem: LQR) -> Float[np.ndarray, "n n"]:
     try:
         return scipy.linalg.solve_discrete_are(A, B, Q, R)
     except (np.linalg.LinAlgError, ValueError) as error:
-        raise OffspanError(
-            f"riccati_solution: no controller is found that stabilises this system at finite cost ({error}); "
-            "it needs (A, B) stabilisable and no undamped motion that Q does not see."
-        ) from error
+        needs = "it needs (A, B) stabilisable and no undamped motion that Q does not see"
+        raise OffspanError(f"riccati_solution: no controller stabilises this system at finite cost ({error}); {needs}.") from error
 
 
 def riccati_residual(problem: LQR, P: Float[ArrayLike, "n n"]) -> float:
     """The largest entry of Q + AᵀPA − AᵀPB(R + BᵀPB)⁻¹BᵀPA − P."""
-    A, B, Q, R = _matrices(problem)
-    P = np.asarray(P)
+    (A, B, Q, R), P = _matrices(problem), np.asarray(P)
     return float(np.abs(Q + A.T @ P @ A - A.T @ P @ B @ np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A) - P).max())
 
 
 def riccati_controller(problem: LQR, P: Float[ArrayLike, "n n"]) -> Float[np.ndarray, "m n"]:
-    """K* = −(R + BᵀPB)⁻¹BᵀPA.
-
-    For Q = R = B = I and orthogonal A it is −c·A with c = (1+√5)/(3+√5)  [R24, lem:determined_shift_infinite_horizon].
-    """
-    A, B, _, R = _matrices(problem)
-    P = np.asarray(P)
+    """K* = −(R + BᵀPB)⁻¹BᵀPA; for Q = R = B = I and orthogonal A, −(1+√5)/(3+√5) · A  [R24, lem:determined_shift_infinite_horizon]."""
+    (A, B, _, R), P = _matrices(problem), np.asarray(P)
     return -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
 
 
@@ -51,10 +44,9 @@ def infinite_horizon_cost(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[A
     By the Lyapunov equation P = MᵀPM + Q + KᵀRK for M = A + BK, on the space of all states that M brings to zero. S must lie in it; what
     M does elsewhere does not matter.
     """
-    where = "infinite_horizon_cost"
-    _, _, Q, R = _matrices(as_lqr(where, problem))
-    M, K, X = _closed_loop(where, problem, K, x0s)
-    V = _decaying(where, M, X, "the seen states", "so the cost is infinite; pass a `K` that brings them to zero")
+    A, B, Q, R, K, X = _setting("infinite_horizon_cost", problem, K, x0s)
+    M = A + B @ K
+    V = _decaying("infinite_horizon_cost", M, X, "the seen states", "so the cost is infinite; pass a `K` that brings them to zero")
     P = scipy.linalg.solve_discrete_lyapunov((V @ M @ V.T).T, V @ (Q + K.T @ R @ K) @ V.T)
     reached = X @ V.T
     return float(np.mean(np.sum((reached @ P) * reached, axis=1)))
@@ -63,19 +55,13 @@ def infinite_horizon_cost(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[A
 def infinite_horizon_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[np.ndarray, "m n"]:
     """∇J(K; S) = 2((R + BᵀPB)K + BᵀPA) Σ, with Σ = MΣMᵀ + 1/|S| Σ_{x_0∈S} x_0x_0ᵀ and P as in `infinite_horizon_cost`.
 
-    A change of K pushes states along the columns of B, so M must bring those to zero, too: otherwise controllers as close as
-    you like have infinite cost, and there is no gradient, even where the cost itself is finite.
+    A change of K moves states along the columns of B, so M must bring those to zero, too: otherwise there are controllers of infinite cost
+    arbitrarily close to K, and no gradient, even where the cost itself is finite.
     """
-    where = "infinite_horizon_gradient"
-    A, B, Q, R = _matrices(as_lqr(where, problem))
-    M, K, X = _closed_loop(where, problem, K, x0s)
-    V = _decaying(
-        where,
-        M,
-        np.vstack([X, B.T]),
-        "the seen states or the columns of B",
-        "so controllers near `K` have infinite cost; use one further in",
-    )
+    A, B, Q, R, K, X = _setting("infinite_horizon_gradient", problem, K, x0s)
+    M, start = A + B @ K, "the seen states or the columns of B"
+    so = "so controllers near `K` have infinite cost; use one further in"
+    V = _decaying("infinite_horizon_gradient", M, np.vstack([X, B.T]), start, so)
     M_V = V @ M @ V.T
     P = V.T @ scipy.linalg.solve_discrete_lyapunov(M_V.T, V @ (Q + K.T @ R @ K) @ V.T) @ V
     Sigma = V.T @ scipy.linalg.solve_discrete_lyapunov(M_V, V @ X.T @ X @ V.T / len(X)) @ V
@@ -96,10 +82,10 @@ def _decaying(where: str, M: np.ndarray, X: np.ndarray, start: str, so: str) -> 
     return Z[:, :inside].T
 
 
-def _closed_loop(where: str, problem: LQR, K: ArrayLike, x0s: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    K = np.asarray(as_gain(where, problem, K), float)
-    X = np.asarray(as_states(where, "x0s", x0s, problem.state_dim), float)
-    return np.asarray(problem.A, float) + np.asarray(problem.B, float) @ K, K, X
+def _setting(where: str, problem: LQR, K: ArrayLike, x0s: ArrayLike) -> list[np.ndarray]:
+    """A, B, Q, R, K and X."""
+    K, X = as_gain(where, as_lqr(where, problem), K), as_states(where, "x0s", x0s, problem.state_dim)
+    return [*_matrices(problem), np.asarray(K, float), np.asarray(X, float)]
 
 
 def _matrices(problem: LQR) -> list[np.ndarray]:

@@ -25,15 +25,12 @@ def gradient(settings: Settings) -> Iterator[Claim]:
         problem, K, X = _problem_gain_states(key, settings, rank=settings.dim - 1)
         predicted = closed_forms.lqr_gradient_sum(problem, K, X)
         scale = np.abs(predicted).max()
-
-        def objective(K, problem=problem, X=X):
-            return cost(problem, Linear(K), X)
-
-        pair = predicted / scale, jax.grad(objective)(K) / scale
-        yield equal("∇J(K; X), each entry over the largest", [pair], "automatic differentiation of rollouts")
+        measured = jax.grad(lambda K, problem=problem, X=X: cost(problem, Linear(K), X))(K)
+        route = "automatic differentiation of rollouts"
+        yield equal("∇J(K; X), each entry over the largest", [(predicted / scale, measured / scale)], route)
         direction = jax.random.normal(jax.random.fold_in(key, 1), K.shape)
-        difference = (objective(K + 1e-5 * direction) - objective(K - 1e-5 * direction)) / 2e-5
-        pair = np.sum(predicted * direction) / scale, difference / scale
+        ahead, behind = (cost(problem, Linear(K + step * direction), X) for step in (1e-5, -1e-5))
+        pair = np.sum(predicted * direction) / scale, (ahead - behind) / 2e-5 / scale
         yield equal("⟨∇J(K; X), a random direction⟩, over the same", [pair], "central differences of the cost", 1e-6)
 
 
@@ -99,8 +96,7 @@ def footnotes(settings: Settings) -> Iterator[Claim]:
         without_control = float(jnp.mean(jnp.einsum("ui,ij,uj->u", U @ problem.A.T, problem.Q, U @ problem.A.T)))
         baseline = optimality_measure(problem, nonextrapolating_controller(problem, S), S)
         yield equal("E_opt(K_no-ext) = 1/|U| Σ_{x∈U} ‖A x‖²_Q", [(without_control, baseline)], "the measure of K_no-ext")
-        first = optimality_measure(problem, jnp.zeros_like(K), S)
-        yield equal("E_opt(K(1)), the same", [(without_control, first)], "the measure of K = 0")
+        yield equal("E_opt(K(1)), the same", [(without_control, optimality_measure(problem, 0 * K, S))], "the measure of K = 0")
         both = cost_measure(problem, K, S), optimality_measure(problem, K, S)
         yield at_most("E_opt(K) against E_cost(K): 0 where that is", [both], "both measures of a random K")
         optimal_unseen = extrapolating_controller(problem) @ (jnp.eye(settings.dim) - on_seen) + K @ on_seen
@@ -119,7 +115,7 @@ def no_exploration(settings: Settings) -> Iterator[Claim]:
     """
     D, iterations = settings.dim, 200
     route = f"all of {iterations} iterations"
-    predicted_opt, predicted_cost = closed_forms.identity_measures(settings.horizon)
+    identity_measures = closed_forms.identity_measures(settings.horizon)
     for key in settings.keys("prop:no_exploration_no_extrapolation"):
         key_halves, key_seen = jax.random.split(key)
         problem, S, other_half = _two_separate_halves(key_halves, settings)
@@ -133,13 +129,10 @@ def no_exploration(settings: Settings) -> Iterator[Claim]:
         measured = _along(optimality_measure, problem, iterates(problem, S, rate, iterations), S)
         baseline = optimality_measure(problem, nonextrapolating_controller(problem, S), S)
         yield equal("E_opt(K(t)), where span(S) holds all visited states", [(baseline, measured)], route)
-
         still, X = identity(D, horizon=settings.horizon), sphere(key_seen, max(D // 2, 1), D)
         history = iterates(still, X, careful_rate(still, X), iterations)
-        measured = _along(optimality_measure, still, history, X)
-        yield equal("identity: E_opt(K(t))", [(predicted_opt, measured)], f"{route}, random S")
-        measured = _along(cost_measure, still, history, X)
-        yield equal("identity: E_cost(K(t))", [(predicted_cost, measured)], f"{route}, random S")
+        for name, measure, predicted in zip(("E_opt", "E_cost"), (optimality_measure, cost_measure), identity_measures, strict=True):
+            yield equal(f"identity: {name}(K(t))", [(predicted, _along(measure, still, history, X))], f"{route}, random S")
 
 
 @partial(jax.jit, static_argnums=0)
@@ -163,12 +156,9 @@ def shrinkage(problem: LQR, iterations: int = 300) -> np.ndarray:
     S = basis(problem.state_dim, 1)
     history = iterates(problem, S, careful_rate(problem, S), iterations)
     X = jax.vmap(lambda K: visited_states(problem, Linear(K), S)[0])(history)
-
-    def lengths(history):
-        return jnp.sum((X[:-1] @ jnp.swapaxes(problem.A[None] + problem.B @ history, 1, 2)) ** 2, axis=2)
-
-    before, after = np.asarray(lengths(history[:-1])), np.asarray(lengths(history[1:]))
-    return (after / np.where(before > 1e-24, before, np.nan))[before > 1e-24]
+    loops = jnp.swapaxes(problem.A[None] + problem.B @ history, 1, 2)
+    before, after = (np.asarray(jnp.sum((X[:-1] @ M) ** 2, axis=2)) for M in (loops[:-1], loops[1:]))
+    return after[before > 1e-24] / before[before > 1e-24]
 
 
 def minimal_norm(settings: Settings) -> Iterator[Claim]:
@@ -188,20 +178,18 @@ def minimal_norm(settings: Settings) -> Iterator[Claim]:
 
 def cyclic_vectors(settings: Settings) -> Iterator[Claim]:
     """x, A x, …, A^{D−1} x span the space for almost every A; for the shift from e_1, too, for the identity never."""
-    D, e_1 = settings.dim, basis(settings.dim, 1)
-
-    def rank(text: str, expected: int, A, x) -> Claim:
-        return equal(text, [(expected, krylov_rank(A, x))], "modes that x excites, against rounding", 0.0)
-
+    D, e_1, route = settings.dim, basis(settings.dim, 1), "modes that x excites, against rounding"
     keys = [jax.random.split(key, 3) for key in settings.keys("lem:cyc_vector_generic")]
     for key_system, key_state, _ in keys:
         for dim, text in ((D, "rank of (A, x), A Gaussian, x random"), (100, "the same for D = 100")):
-            yield rank(text, dim, gaussian(key_system, dim, horizon=1).A, sphere(key_state, 1, dim))
-    yield rank("rank of (A, e_1), A the shift", D, shift(D, horizon=1).A, e_1)
-    yield rank("rank of (A, e_1), A the identity", 1, identity(D, horizon=1).A, e_1)
+            rank = krylov_rank(gaussian(key_system, dim, horizon=1).A, sphere(key_state, 1, dim))
+            yield equal(text, [(dim, rank)], route, 0.0)
+    yield equal("rank of (A, e_1), A the shift", [(D, krylov_rank(shift(D, horizon=1).A, e_1))], route, 0.0)
+    yield equal("rank of (A, e_1), A the identity", [(1, krylov_rank(identity(D, horizon=1).A, e_1))], route, 0.0)
     for _, _, key_halves in keys:
         problem, S, _ = _two_separate_halves(key_halves, settings)
-        yield rank("rank of (A, x), A in two halves, hidden by a rotation", D // 2, problem.A, S[:1])
+        rank = krylov_rank(problem.A, S[:1])
+        yield equal("rank of (A, x), A in two halves, hidden by a rotation", [(D // 2, rank)], route, 0.0)
 
 
 def _problem_gain_states(key, settings: Settings, rank: int | None = None):

@@ -1,12 +1,11 @@
 """All statements, by the paper's labels, and their verification."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
 import jax
 
-from offspan.errors import OffspanError, nearest
-from offspan.theory import exploring, random_systems, regularized, surfaces, underdetermined
+from offspan.errors import OffspanError, as_count, nearest
+from offspan.theory import exploring, random_systems, regularized, underdetermined
 from offspan.theory.claims import NONE, Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
@@ -39,8 +38,8 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "expected_grad_norm": random_systems.gradient_norm,
     "var_prop": random_systems.variance,
     "cov_prop": random_systems.covariance,
-    "thm:genus_expansion_main_theorem": surfaces.genus_expansion,
-    "prop:euler_char": surfaces.euler_characteristics,
+    "thm:genus_expansion_main_theorem": random_systems.genus_expansion,
+    "prop:euler_char": random_systems.euler_characteristics,
 }
 
 
@@ -55,12 +54,12 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
     """
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise OffspanError("verify: claims need float64, but jax works in float32: call jax.config.update('jax_enable_x64', True) first.")
-    settings = settings.checked()
+    dim, horizon = (as_count("verify", name, getattr(settings, name), least=2) for name in ("dim", "horizon"))
+    settings = Settings(dim, horizon, as_count("verify", "seeds", settings.seeds, least=1))
     for label in labels:
         if label not in STATEMENTS:
-            raise OffspanError(
-                f"verify: there is no statement {label!r}{nearest(label, list(STATEMENTS))}; `offspan verify --list` shows them."
-            )
+            hint = nearest(label, list(STATEMENTS))
+            raise OffspanError(f"verify: there is no statement {label!r}{hint}; `offspan verify --list` shows them.")
     for label in labels or STATEMENTS:
         on_statement(label)
         try:
@@ -72,4 +71,4 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
         except DoesNotApplyError as error:
             if labels:
                 raise DoesNotApplyError(f"{label}: {error}") from error
-            yield Claim(str(error), math.nan, NONE, math.nan, 0.0, "", label)
+            yield Claim(str(error), float("nan"), NONE, float("nan"), 0.0, "", label)

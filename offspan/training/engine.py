@@ -58,8 +58,8 @@ class Run(NamedTuple):
 class Batch:
     """Training runs r, `done` iterations in: their result, and all that is needed to resume them.
 
-    `cost[r, q]` = J(π_r; S_r) before update `recorded[q]`: every `record_every` iterations from 0, and after the last update; NaN after the
-    end of a run. `train_lqr_batch` records both normalised measures as well  [R24, eq:policy_grad, sec:prelim:extrapolation].
+    `cost[r, q]` = J(π_r; S_r) before update `recorded[q]`: every `record_every` iterations from 0, and after the last update; NaN
+    after the end of a run. `train_lqr_batch` records both normalised measures as well  [R24, eq:policy_grad, sec:prelim:extrapolation].
 
     >>> import optax, offspan
     >>> starts = [offspan.Linear([[0.0]]), offspan.Linear([[-1.0]])]  # J(K) = 1 + (1 + K)², least at −1
@@ -81,11 +81,12 @@ class Batch:
     carried: tuple[np.ndarray, ...] = ()  # the leaves of the loop's state
 
     def __repr__(self) -> str:
-        return f"Batch({len(self.codes)} runs, {self.done} iterations: {', '.join(map(str, self.status))})"
+        counts = ", ".join(f"{np.sum(self.codes == status)} {status}" for status in Status if np.any(self.codes == status))
+        return f"Batch({len(self.codes)} runs, {self.done} iterations: {counts})"
 
     @cached_property
     def controllers(self) -> list[Any]:
-        """What each run returns; before its end, where it is."""
+        """What each run returns; while the batch is not done, the current ones."""
         return unstack_weights(self.weights, self.structure)
 
     @cached_property
@@ -205,7 +206,8 @@ def run_batch(
     devices = jax.devices()[:runs]
     mesh = Mesh(np.array(devices), ("runs",))
     filled = np.minimum(np.arange(-(-runs // len(devices)) * len(devices)), runs - 1)  # equal shares: the last run fills them up
-    loop, x0s = jax.device_put(jax.tree.map(lambda leaf: _strong(leaf)[filled], (loop, x0s)), NamedSharding(mesh, RUNS))
+    share = lambda leaf: _strong(leaf)[filled] if len(filled) > runs else _strong(leaf)  # noqa: E731
+    loop, x0s = jax.device_put(jax.tree.map(share, (loop, x0s)), NamedSharding(mesh, RUNS))
 
     def batch(weights: PyTree) -> Batch:
         codes, made = np.asarray(loop.status)[:runs].astype(np.int8), np.asarray(loop.iteration)[:runs]

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as Spec
 from jaxtyping import ArrayLike, Float
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_count, as_floats, as_positive, as_states
+from offspan.errors import OffspanError, as_count, as_floats, as_positive, as_positive_array, as_states
 from offspan.measures import normalization
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.training.engine import CHUNK, Batch, next_chunk
@@ -59,8 +59,8 @@ def train_lqr_batch(
 
     Each run is that of `train_lqr`  [R24, eq:policy_grad]. All problems have one n, m and H; the seen sets may differ in size. Records are
     NaN where a measure is not defined. `on_chunk` is called with the batch after each chunk of iterations, and `resume` continues such a
-    batch bit for bit; later chunks fill the same record arrays, so copy what you keep longer. `memory_limit` is in bytes, by default what
-    the machine has free.
+    batch bit for bit; later chunks fill the same record arrays, so copy what you keep longer, and a run that diverges is found out, and its
+    last finite controller restored, at the next multiple of 1,000 iterations. `memory_limit` is in bytes, by default what is free.
 
     >>> import offspan
     >>> systems, seen = [offspan.identity(2, horizon=2), offspan.shift(2, horizon=2)], [offspan.basis(2, 1)] * 2
@@ -78,24 +78,25 @@ def train_lqr_batch(
     (n, m, _), runs = shapes.pop(), len(problems)
     x0s = [np.asarray(as_states(where, f"x0s[{r}]", x, n)) for r, x in enumerate(x0s)]
     iterations = as_count(where, "iterations", iterations, least=0)
-    every = as_count(where, "record_every", record_every, least=1)
-    rates = np.broadcast_to(np.asarray(learning_rate, float), (runs,)) if np.ndim(learning_rate) == 0 else np.asarray(learning_rate, float)
-    if rates.shape != (runs,) or not (np.all(np.isfinite(rates)) and np.all(rates > 0)):
-        raise OffspanError(f"{where}: `learning_rate` is {learning_rate!r}, but must be one positive, finite number, or one for each run.")
+    every = min(as_count(where, "record_every", record_every, least=1), max(iterations, 1))
+    meaning = "one number, or one for each run"
+    given = [learning_rate] * runs if isinstance(learning_rate, float | int) else learning_rate
+    rates = np.asarray(as_positive_array(where, "learning_rate", given, shape=(runs,), meaning=meaning), float)
     largest = None if clip is None else as_positive(where, "clip", clip)
     recorded = np.unique(np.append(np.arange(0, iterations, every), iterations))
     _check_memory(where, runs, n, m, len(recorded), memory_limit)
 
     dtype = np.result_type(*(p.A.dtype for p in problems), *x0s)
-    groups = [_Group(problems, x0s, rates, largest, np.array(members), dtype) for members in _by_size(x0s)]
+    sizes = np.array([len(x) for x in x0s])
+    groups = [_Group(problems, x0s, rates, largest, np.flatnonzero(sizes == size), dtype) for size in np.unique(sizes)]
     if resume is None:
         start = np.zeros((runs, m, n)) if K0 is None else np.asarray(as_floats(where, "K0", K0, shape=(runs, m, n), meaning="one K a run"))
         empty = np.full((runs, len(recorded)), np.nan, dtype)
         weights, structure = eqx.partition(Linear(np.zeros((m, n))), eqx.is_inexact_array)
         codes, made = np.full(runs, RUNNING, np.int8), np.zeros(runs, int)
         measures, K = {name: empty.copy() for name in MEASURES}, start.astype(dtype)
-        batch = Batch(jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K,))
-    elif not isinstance(resume, Batch) or not resume.measures or resume.K.shape != (runs, m, n):
+        batch = Batch(jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K, np.array(0)))
+    elif not isinstance(resume, Batch) or not resume.measures or (resume.K.shape, resume.K.dtype) != ((runs, m, n), dtype):
         raise OffspanError(f"{where}: `resume` belongs to another batch, of other runs.")
     elif not np.array_equal(resume.recorded, recorded):
         raise OffspanError(f"{where}: `resume` belongs to another batch, with {len(resume.recorded)} records in place of {len(recorded)}.")
@@ -104,26 +105,26 @@ def train_lqr_batch(
         for group in groups:
             group.freeze(np.flatnonzero(batch.codes[group.members] != RUNNING))
     slots = -(-CHUNK // every) + 1
-    if batch.done == iterations:
-        return batch if batch.done else _advance(groups, batch, 0, slots, every)
-    _advance(groups, batch, 0, slots, every)  # compiles, so that the clock measures updates alone
+    if batch.done < iterations:
+        for group in groups:  # compiles, so that the clock measures updates alone
+            group.advance(batch.K[group.members], 0, 0, slots, every)
     chunk = 1
     while batch.done < iterations:
         count, started = min(chunk, iterations - batch.done, CHUNK - batch.done % CHUNK), time.perf_counter()
-        batch = _advance(groups, batch, count, slots, every)
+        batch, J = _advance(groups, batch, count, slots, every)
+        if batch.done % CHUNK == 0 or batch.done == iterations:
+            batch = _end_diverged(groups, batch, J)
         chunk = next_chunk(count, time.perf_counter() - started)
-        if on_chunk is not None:
+        if on_chunk is not None and batch.done < iterations:
             on_chunk(batch)
+    batch = batch if iterations else _advance(groups, batch, 0, slots, every)[0]
+    if on_chunk is not None:
+        on_chunk(batch)
     return batch
 
 
-def _by_size(x0s: list[np.ndarray]) -> list[list[int]]:
-    sizes = sorted({len(x) for x in x0s})
-    return [[r for r, x in enumerate(x0s) if len(x) == size] for size in sizes]
-
-
-def _advance(groups: list["_Group"], batch: Batch, count: int, slots: int, every: int) -> Batch:
-    """The batch after `count` more updates; records are filled in where they are due."""
+def _advance(groups: list["_Group"], batch: Batch, count: int, slots: int, every: int) -> tuple[Batch, np.ndarray]:
+    """The batch after `count` more updates, with records filled in where they are due; and J of its controllers."""
     K, alive, upto = batch.K.copy(), batch.codes == RUNNING, batch.done + count
     due = np.flatnonzero((batch.recorded >= batch.done) & (batch.recorded < upto))
     slot = batch.recorded[due] // every - batch.done // every  # slot 0 is the start of the chunk, where a record may be due or not
@@ -137,17 +138,16 @@ def _advance(groups: list["_Group"], batch: Batch, count: int, slots: int, every
             if batch.recorded[-1] == upto:
                 stored[members, -1] = np.where(alive[members], final, np.nan)
     made = batch.iterations + np.where(alive, count, 0)
-    batch = replace(batch, weights=jax.tree.map(lambda _: K, batch.weights), iterations=made, done=upto)
-    return batch if upto % CHUNK and batch.recorded[-1] != upto else _settle(groups, batch, J)
+    return replace(batch, weights=jax.tree.map(lambda _: K, batch.weights), iterations=made, done=upto), J
 
 
-def _settle(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
+def _end_diverged(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
     """Ends the runs that diverged since the controllers that the batch carries; J is the cost of those that it has now."""
-    (anchor,), K, codes, iterations = batch.carried, batch.K.copy(), batch.codes.copy(), batch.iterations.copy()
-    begun = (batch.done - 1) // CHUNK * CHUNK
-    since = batch.recorded[(batch.recorded >= begun) & (batch.recorded < batch.done)]
+    (anchor, at), K, codes, iterations = batch.carried, batch.K.copy(), batch.codes.copy(), batch.iterations.copy()
+    begun = int(at)
+    since = (batch.recorded >= begun) & (batch.recorded < batch.done)
     # The cost overflows before the controller does.
-    finite = np.isfinite(K).all(axis=(1, 2)) & np.isfinite(J) & np.isfinite(batch.cost[:, np.isin(batch.recorded, since)]).all(axis=1)
+    finite = np.isfinite(K).all(axis=(1, 2)) & np.isfinite(J) & np.isfinite(batch.cost[:, since]).all(axis=1)
     suspect = (codes == RUNNING) & ~finite
     for group in groups:
         for i in np.flatnonzero(suspect[group.members]):
@@ -161,7 +161,7 @@ def _settle(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
                     stored[r, batch.recorded > iterations[r]] = np.nan
         group.freeze(np.flatnonzero(suspect[group.members] & (codes[group.members] != RUNNING)))
     weights = jax.tree.map(lambda _: K, batch.weights)
-    return replace(batch, weights=weights, codes=codes, iterations=iterations, carried=(K.copy(),))
+    return replace(batch, weights=weights, codes=codes, iterations=iterations, carried=(K.copy(), np.array(batch.done)))
 
 
 class _Layout(NamedTuple):
@@ -225,7 +225,7 @@ class _Group:
         return np.asarray(K_after)[:runs], [np.asarray(record)[:runs] for record in records], [np.asarray(one)[:runs] for one in last]
 
     def freeze(self, which: np.ndarray) -> None:
-        """Without states nothing is learned, and zero states stay zero: a run that has ended keeps its K."""
+        """Zero states stay zero and have zero gradient, so that a run which has ended keeps its K."""
         if len(which):
             self.x0s[which] = 0.0
             self.systems = self.systems._replace(x0s=self.layout.put(self.x0s))

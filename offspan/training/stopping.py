@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from offspan.errors import as_count
+from offspan.errors import as_count, as_floats
 
 
 class Status(enum.IntEnum):
@@ -29,10 +29,20 @@ class Status(enum.IntEnum):
     def __str__(self) -> str:
         return self.name
 
+    def __format__(self, form: str) -> str:
+        return format(self.name, form)
+
     def __eq__(self, other: object) -> bool:
         return self.name == other if isinstance(other, str) else int(self) == other
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     __hash__ = enum.IntEnum.__hash__
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Status | None":
+        return next((status for status in cls if status.name == value), None)
 
 
 RUNNING = int(Status.finished)  # a run that is still running when all updates are made has finished
@@ -49,9 +59,9 @@ class StoppingRule(eqx.Module):
     [((), False), ((), False), ((), True)]
     """
 
-    @abc.abstractmethod
     def init(self, controller: PyTree) -> PyTree:
         """The memory before the first iteration."""
+        return ()
 
     @abc.abstractmethod
     def update(
@@ -66,9 +76,6 @@ class StoppingRule(eqx.Module):
 
 class Never(StoppingRule):
     """Makes every update, returns the last controller."""
-
-    def init(self, controller):
-        return ()
 
     def update(self, memory, iteration, cost, controller):
         return memory, jnp.asarray(False)
@@ -86,8 +93,8 @@ class CostBelow(StoppingRule):
 
     threshold: float
 
-    def init(self, controller):
-        return ()
+    def __check_init__(self):
+        as_floats("CostBelow", "threshold", self.threshold, shape=(), meaning="one number")
 
     def update(self, memory, iteration, cost, controller):
         return memory, cost <= self.threshold
@@ -113,6 +120,7 @@ class NoImprovement(StoppingRule):
     def __check_init__(self):
         as_count("NoImprovement", "every", self.every, least=1)
         as_count("NoImprovement", "patience", self.patience, least=0)
+        as_floats("NoImprovement", "gain", self.gain, shape=(), meaning="one number")
 
     def init(self, controller):
         return jnp.asarray(jnp.inf), controller, jnp.asarray(0)
