@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import offspan
-from offspan.training import lqr_sweep
+from offspan.training import engine, lqr_sweep
 from tests.systems import random_gain, random_lqr
 
 CASES = json.loads((Path(__file__).parent / "data" / "lqr.json").read_text())
