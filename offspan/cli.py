@@ -116,7 +116,7 @@ def _progress(name: str) -> Iterator[Any]:
             yield progress
             bar.update(task, completed=1.0)
     except KeyboardInterrupt:
-        print(f"offspan: stopped; what was done of {name} is kept, and the same command goes on from there.", file=sys.stderr)
+        print(f"offspan: stopped; what was done of {name} is kept, and the same command resumes from there.", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_floats, as_states, is_concrete, is_false
+from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, is_concrete, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost, rollout
@@ -134,16 +134,9 @@ def cosine(a: Float[Array, "w"], b: Float[Array, "w"]) -> Float[Array, ""]:
 
 
 def as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
-    try:
-        scale = jnp.asarray(scale, float)
-    except (TypeError, ValueError):
-        raise OffspanError(f"{where}: `scale` is {scale!r}, but must be one number, or one for each coordinate.") from None
-    scale = as_floats(
-        where, "scale", jnp.broadcast_to(scale, (n,)) if scale.ndim == 0 else scale, shape=(n,), meaning=f"one or {n} numbers"
-    )
-    if is_false(jnp.all(scale > 0)):
-        raise OffspanError(f"{where}: `scale` must be positive: what counts as far in each coordinate.")
-    return scale
+    """What counts as far in each coordinate."""
+    given = [scale] * n if isinstance(scale, float | int) or getattr(scale, "ndim", None) == 0 else scale
+    return as_positive_array(where, "scale", given, shape=(n,), meaning=f"one number, or {n}")
 
 
 def krylov_rank(A: Any, x0s: Any) -> int:

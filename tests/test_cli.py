@@ -77,7 +77,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert "what was done of long is kept, and the same command goes on from there" in errors
+    assert "what was done of long is kept, and the same command resumes from there" in errors
     assert "Traceback" not in errors
     share = folder.share_done()
     assert 0 < share < 1

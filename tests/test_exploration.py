@@ -110,7 +110,7 @@ def first(x):
         (lambda: overlap(offspan.identity(2, horizon=2), np.eye(2), np.zeros((1, 2))), "overlap: `unseen` has a zero state"),
         (
             lambda: coverage(offspan.Pendulum(), lambda x: x[:1], np.ones((1, 2)), np.ones((1, 2)), scale=0.0),
-            "coverage: `scale` must be positive",
+            "coverage: `scale` is [0.0, 0.0], but must be positive",
         ),
         (
             lambda: coverage(offspan.Pendulum(), lambda x: x[:1], np.ones((1, 2)), np.ones((1, 2)), scale=[1.0]),

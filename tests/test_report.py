@@ -305,5 +305,5 @@ def test_axes_show_units():
 
 
 def test_a_result_of_an_unknown_kind_is_refused():
-    with pytest.raises(OffspanError, match=r"no kind of experiment 'network2' \(did you mean 'network'\?\)"):
+    with pytest.raises(OffspanError, match=r"no kind 'network2' \(did you mean 'network'\?\)"):
         report(result().assign_attrs(kind="network2"))

@@ -18,7 +18,7 @@ import offspan
 from offspan.exploration import visited_covariance
 from offspan.report.results import bootstrap, cvar, rank_correlation, ratio
 from offspan.selection.criteria import CRITERIA, Setting
-from offspan.selection.methods import MEANING, METHODS, NEED_TRAINING, _by_rank, best_set, greedy_set, random_sets
+from offspan.selection.methods import METHODS, _by_rank, best_set, greedy_set, random_sets
 from offspan.selection.pilots import Pilots, Training, flow, flow_costs
 from tests.systems import random_lqr
 
@@ -159,7 +159,7 @@ def test_worth_is_the_best_set_with_a_state_less_the_best_without():
 
 
 def choose(problem: Any, candidates: Any, k: int, method: str, **options: Any) -> offspan.Selection:
-    options = {"optimizer": SGD, "iterations": 8, "sets": 4, **options} if method in NEED_TRAINING else options
+    options = {"optimizer": SGD, "iterations": 8, "sets": 4, **options} if METHODS[method].trains else options
     return offspan.select(problem, candidates, k, method=method, key=KEY, **options)
 
 
@@ -169,7 +169,7 @@ def test_every_method_says_that_the_identity_does_not_explore(method):
         chosen = choose(offspan.identity(4, horizon=3), np.eye(4), 2, method)
     assert "from every candidate, the system stays on the line through it, so training learns nothing beyond" in chosen.note
     assert (chosen.method, chosen.states.shape, len(set(chosen.indices.tolist()))) == (method, (2, 4), 2)
-    assert MEANING[method]
+    assert METHODS[method].meaning
 
 
 def test_what_explores_only_after_a_step_is_not_called_unexploring():

@@ -13,7 +13,7 @@ from offspan.baselines import minimal_cost
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.registry import FAMILIES
-from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Strict, Task, distinct, result_attributes
+from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
 from offspan.problems import LQR
 from offspan.states import basis
 from offspan.training import Batch, Status, train_lqr_batch
@@ -43,11 +43,6 @@ class LQRSpec(Spec):
     record_every: Positive = 100
     compare_with: str | None = None
     matrices: dict[str, Matrices] = pydantic.Field({})
-
-    @pydantic.field_validator("systems", "dim", "horizon", "seen", "seeds", "learning_rate")
-    @classmethod
-    def _each_once(cls, values):
-        return distinct(values)
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):

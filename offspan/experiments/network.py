@@ -26,7 +26,6 @@ from offspan.experiments.spec import (
     Spec,
     Strict,
     Task,
-    distinct,
     filled,
     result_attributes,
 )
@@ -99,11 +98,6 @@ class NetworkSpec(Networks):
     policy_gradient: Objective
     non_extrapolating: Adversarial
     minimal_cost: Objective
-
-    @pydantic.field_validator("seeds", "baseline_seeds")
-    @classmethod
-    def _each_once(cls, values):
-        return distinct(values)
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):

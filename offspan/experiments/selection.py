@@ -17,7 +17,7 @@ from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import Networks, Objective
 from offspan.experiments.registry import FAMILIES, SYSTEMS, system
 from offspan.experiments.selection_training import Instance, instance, stopping, train_sets
-from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Task, distinct, filled, result_attributes
+from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Task, filled, result_attributes
 from offspan.problems import LQR, Problem
 from offspan.selection import select
 from offspan.selection.criteria import CRITERIA, Setting
@@ -46,11 +46,6 @@ class SelectionSpec(Networks):
     pilot_sets: Positive = 32
     pilot_iterations: Positive  # of the longest pilot run
     evaluations: Positive = pydantic.Field(20, validation_alias=pydantic.AliasChoices("evaluations", "looks"))
-
-    @pydantic.field_validator("methods", "seeds")
-    @classmethod
-    def _each_once(cls, values):
-        return distinct(values)
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):

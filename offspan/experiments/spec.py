@@ -29,12 +29,6 @@ def _rectangular(rows: list[list[float]]) -> list[list[float]]:
     return rows
 
 
-def distinct(values: list | None) -> list | None:
-    if values is not None and len(set(values)) < len(values):
-        raise OffspanError(f"has a value twice: {values}")
-    return values
-
-
 Matrix = Annotated[list[list[Number]], pydantic.Field(min_length=1), pydantic.AfterValidator(_rectangular)]
 
 
@@ -65,6 +59,13 @@ class Spec(Strict):
     def _counted(cls, seeds: Any) -> Any:
         """A number stands for the seeds 0, 1, …"""
         return list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) and 0 < seeds <= 100_000 else seeds
+
+    @pydantic.field_validator("*")
+    @classmethod
+    def _each_once(cls, values: Any) -> Any:
+        if isinstance(values, list) and not isinstance(values[0], list) and len(set(values)) < len(values):
+            raise OffspanError(f"has a value twice: {values}")
+        return values
 
     def as_quick(self) -> "Spec":
         """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
@@ -161,7 +162,7 @@ def validated(model: type[pydantic.BaseModel], content: dict[str, Any], source: 
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as error:
-        # A key misspelt is also a key missing; the misspelling is the better news.
+        # A misspelt key is also a missing one: report the misspelling.
         first = next((one for one in error.errors() if one["type"] == "extra_forbidden"), error.errors()[0])
         place = ".".join([*([inside] if inside else []), *map(str, first["loc"])])
         if first["type"] == "extra_forbidden":

@@ -14,8 +14,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from offspan.errors import OffspanError, nearest
-from offspan.experiments.registry import KINDS
+from offspan.errors import OffspanError
+from offspan.experiments.registry import kind
 from offspan.report.tables import Table
 from offspan.training import Status
 
@@ -42,10 +42,9 @@ class Report(NamedTuple):
 
 def report(result: xr.Dataset, beside: xr.Dataset | None = None) -> Report:
     """By the module of the result's kind; `beside` is a result to compare with."""
-    kind = str(result.attrs.get("kind", "lqr"))
-    if kind not in KINDS:
-        raise OffspanError(f"there is no kind of experiment {kind!r}{nearest(kind, list(KINDS))}, so its result cannot be shown.")
-    return importlib.import_module(f"offspan.report.{kind}").report(result, beside)
+    name = result.attrs.get("kind", "lqr")
+    kind(name)  # which says what there is, where there is no such kind
+    return importlib.import_module(f"offspan.report.{name}").report(result, beside)
 
 
 def quick_mark(result: xr.Dataset) -> str:

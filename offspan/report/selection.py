@@ -15,7 +15,7 @@ from offspan.report import results
 from offspan.report.results import BLUE, VERMILLION, Estimate, Report, bootstrap, cvar, rank_correlation, ratio, styled, subplots
 from offspan.report.tables import Table, from_columns, number
 from offspan.selection import Selection
-from offspan.selection.methods import MEANING
+from offspan.selection.methods import METHODS
 
 SHARES = (0.05, 0.1, 0.25)  # of training, after which the cost so far and the alignment are correlated with the outcome
 TAIL = 0.2
@@ -221,7 +221,9 @@ def choice_table(selection: Selection, candidates: np.ndarray) -> Table:
         for rank, i in enumerate(order[: max(MOST_ROWS, len(chosen))])
     ]
     left = len(candidates) - len(rows)
-    note = f"Score: {MEANING[selection.method]}. {selection.rollouts:,} rollouts were made." + (f" {left} more candidates." if left else "")
+    note = f"Score: {METHODS[selection.method].meaning}. {selection.rollouts:,} rollouts were made." + (
+        f" {left} more candidates." if left else ""
+    )
     title = f"{len(chosen)} of {len(candidates)} states by {selection.method}"
     return Table(title, ["rank", "candidate", "state", "score", ""], rows, note)
 

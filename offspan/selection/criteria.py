@@ -97,7 +97,7 @@ def alignment(setting: Setting) -> Criterion:
 
 
 def colearnability(setting: Setting) -> Criterion:
-    """mean_u max_{x∈S} cos(∇J(π; x), ∇J(π; u)): has every candidate someone in S whose gradient agrees with its own?"""
+    """mean_u max_{x∈S} cos(∇J(π; x), ∇J(π; u)): is there, for every candidate, a state in S whose gradient agrees with its own?"""
     products, rollouts = _gradient_products(setting)
     lengths = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
     cosines = _ratio(products, lengths[:, :, None] * lengths[:, None])
@@ -137,7 +137,7 @@ CRITERIA: dict[str, Callable[[Setting], Criterion]] = {
 
 
 def extrapolation_scores(problem: Problem, x0s: Any, unseen: Any, *, controllers: Any = None, key: Any = None, scale: Any = 1.0) -> dict:
-    """Every criterion's value for training on S with an eye on U, before any training; each is higher for sets that promise more.
+    """Every criterion's value for training on S and testing on U, before any training; higher is better.
 
     `scores[name]` = the criterion `name` of S, where S ∪ U are the candidates. How well each ranks sets is measured in
     `offspan reproduce selection`; none is good everywhere  [beyond R24; sec:conclusion asks for it].

@@ -192,43 +192,35 @@ def _by_rank(costs: np.ndarray, key: Array) -> int:
 
 
 def _trained(task: Task) -> Training:
-    assert task.training is not None  # select made one for every method in NEED_TRAINING
+    assert task.training is not None  # select made one for every method that trains
     return task.training
 
 
-METHODS: dict[str, Callable[[Task], Choice]] = {
-    "random": _random,
-    "farthest": _by("distance"),
-    "gramian-trace": _by("gramian-trace"),
-    "gramian-logdet": _by("gramian-logdet"),
-    "alignment": _by("alignment"),
-    "tangent": _by("tangent"),
-    "coverage": _by("coverage"),
-    "covariance": _by("covariance"),
-    "colearnability": _by("colearnability"),
-    "flow": _flow,
-    "pilot": _pilot,
-    "adaptive": _growing(_worst),
-    "replay": _growing(_by_rank),
-    "exhaustive": _exhaustive,
-}
-NEED_TRAINING = {"flow", "pilot", "adaptive", "replay", "exhaustive"}
+class Method(NamedTuple):
+    """How a method chooses, what its scores mean, and whether it trains (or follows training in closed form)."""
+
+    choose: Callable[[Task], Choice]
+    meaning: str
+    trains: bool = False
+
+
 _DIFFERENCE = "best set with it less best set without it, by "
-MEANING = {
-    "random": "nothing is known of it",
-    "farthest": _DIFFERENCE + "the distance of the farthest candidate (negative)",
-    "gramian-trace": _DIFFERENCE + "the trace of the Gramian",
-    "gramian-logdet": _DIFFERENCE + "log det(I + G/ε) of what is visited",
-    "alignment": _DIFFERENCE + "the cosine of the gradients of S and of all candidates",
-    "tangent": _DIFFERENCE + "what the network's tangent kernel leaves open at the candidates (negative)",
-    "coverage": _DIFFERENCE + "the distance of the farthest candidate to what is visited (negative)",
-    "covariance": _DIFFERENCE + "the trace of the visited states' covariance",
-    "colearnability": _DIFFERENCE + "the mean cosine of a candidate's gradient with the nearest in S",
-    "flow": _DIFFERENCE + "the cost over all candidates after training in closed form (negative)",
-    "pilot": _DIFFERENCE + "the cost over all candidates in the last round they shared (negative)",
-    "adaptive": "cost from it when it was last unseen",
-    "replay": "cost from it when it was last unseen",
-    "exhaustive": _DIFFERENCE + "the cost over all candidates after training (negative)",
+_LAST_COST = "cost from it when it was last unseen"
+METHODS: dict[str, Method] = {
+    "random": Method(_random, "nothing is known of it"),
+    "farthest": Method(_by("distance"), _DIFFERENCE + "the distance of the farthest candidate (negative)"),
+    "gramian-trace": Method(_by("gramian-trace"), _DIFFERENCE + "the trace of the Gramian"),
+    "gramian-logdet": Method(_by("gramian-logdet"), _DIFFERENCE + "log det(I + G/ε) of what is visited"),
+    "alignment": Method(_by("alignment"), _DIFFERENCE + "the cosine of the gradients of S and of all candidates"),
+    "tangent": Method(_by("tangent"), _DIFFERENCE + "what the network's tangent kernel leaves open at the candidates (negative)"),
+    "coverage": Method(_by("coverage"), _DIFFERENCE + "the distance of the farthest candidate to what is visited (negative)"),
+    "covariance": Method(_by("covariance"), _DIFFERENCE + "the trace of the visited states' covariance"),
+    "colearnability": Method(_by("colearnability"), _DIFFERENCE + "the mean cosine of a candidate's gradient with the nearest in S"),
+    "flow": Method(_flow, _DIFFERENCE + "the cost over all candidates after training in closed form (negative)", trains=True),
+    "pilot": Method(_pilot, _DIFFERENCE + "the cost over all candidates in the last round they shared (negative)", trains=True),
+    "adaptive": Method(_growing(_worst), _LAST_COST, trains=True),
+    "replay": Method(_growing(_by_rank), _LAST_COST, trains=True),
+    "exhaustive": Method(_exhaustive, _DIFFERENCE + "the cost over all candidates after training (negative)", trains=True),
 }
 
 

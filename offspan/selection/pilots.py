@@ -116,8 +116,8 @@ def flow_costs(
 ) -> tuple[np.ndarray, int]:
     """J(K; all candidates) for K at the end of training from K0 on each of the sets (q, k), estimated; and the rollouts that it took.
 
-    Take G, the mean of x xᵀ over what is visited from S, summed over time, for constant, and let every step pay for its own next state
-    alone. Then policy gradient is regression, dK/dt = −2 BᵀQ(A + BK)G, and its flow has a closed form (`flow`). With G brought up to date
+    Take G, the mean of x xᵀ over what is visited from S, summed over time, for constant, and count in every step only the cost of the next
+    state. Then policy gradient is regression, dK/dt = −2 BᵀQ(A + BK)G, and its flow has a closed form (`flow`). With G brought up to date
     at times that grow geometrically from 1 to N iterations, a few dozen rollouts stand for the N·k of training.
     """
     times = rate * np.unique(np.geomspace(1, max(iterations, 1), STAGES).round())

@@ -17,14 +17,14 @@ from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient
 from offspan.selection.criteria import Setting, starts
-from offspan.selection.methods import METHODS, NEED_TRAINING, Task
+from offspan.selection.methods import METHODS, Task
 from offspan.selection.pilots import Training, costs_from
 from offspan.states import unseen_directions
 from offspan.training import Status, StoppingRule, train_batch
 
 
 class Selection(NamedTuple):
-    """k chosen candidates. `scores` (c,) is what each candidate is worth to the method (`offspan.selection.methods.MEANING` says how).
+    """k chosen candidates. `scores` (c,) is what each candidate is worth to the method (`offspan.selection.methods.METHODS` says how).
 
     `rollouts` counts the trajectories that the method simulated, one for each state in each gradient. `note` is not empty where there is
     something to know about the choice. `controllers` are what the method trained on the chosen states, from each start, if it trained; None
@@ -81,12 +81,12 @@ def select(
     candidates = as_states(where, "candidates", candidates, n)
     k = as_count(where, "k", k, least=1)
     check_pool(where, problem, np.asarray(candidates), k)
-    if method not in METHODS:
+    if method not in list(METHODS):
         raise OffspanError(f"{where}: there is no method {method!r}{nearest(str(method), list(METHODS))}; there are {', '.join(METHODS)}.")
     key_of_choice = jax.random.split(as_key(where, key))[1]
     setting = Setting(problem, candidates, starts(where, problem, controllers, key), as_scale(where, scale, n))
     training = None
-    if method in NEED_TRAINING:
+    if METHODS[method].trains:
         if optimizer is None or iterations is None:
             raise OffspanError(
                 f"{where}: {method!r} needs `optimizer`, such as optax.sgd(1e-3), and `iterations`, the length of its longest run."
@@ -97,7 +97,7 @@ def select(
             raise OffspanError(f"{where}: {method!r} trains `controllers`, but one of them holds no weights; pass a Linear or an MLP, say.")
         training = Training(optimizer, as_count(where, "iterations", iterations, least=1), stop)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
-    choice, (explores, said) = METHODS[method](task), _exploration(setting)
+    choice, (explores, said) = METHODS[method].choose(task), _exploration(setting)
     note = " ".join(one for one in (said, choice.note) if one)
     if note:
         warnings.warn(f"{where}: {note}", stacklevel=2)
