@@ -190,6 +190,7 @@ def test_a_resumed_batch_gives_the_same_bits(monkeypatch, stop_after):
         offspan.train_lqr_batch(problems, x0s, on_chunk=interrupt, **settings)
     assert seen[-1].done == (11 if stop_after == 2 else 1_000)
     assert (seen[-1].status[2] == "diverged") == (seen[-1].done >= 1_000)
+    assert seen[-1].carried[1] == seen[-1].done // 1_000 * 1_000, "a run that diverges is repeated from there"
     before = seen[-1].cost.copy()
     again = offspan.train_lqr_batch(problems, x0s, resume=seen[-1], **settings)
     np.testing.assert_array_equal(seen[-1].cost, before, err_msg="resuming changed the batch that it was given")

@@ -1,3 +1,5 @@
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -273,3 +275,46 @@ def test_training_follows_the_precision_of_its_inputs():
     other = offspan.train(problem, network, x0s, optimizer=optax.adam(1e-3), iterations=10, stop=offspan.NoImprovement(every=1))
     assert other.cost.dtype == np.float32
     assert {leaf.dtype for leaf in jax.tree.leaves(other.controller)} == {np.dtype(np.float32)}
+
+
+def test_a_cost_that_overflows_ends_a_run_though_its_update_is_finite():
+    """x_1 = K x_0 with K = 1e160: J = 1 + x_1² is infinite, ∇J = 2 x_1 is not."""
+    problem = offspan.FunctionProblem(lambda x, u: u, lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=1)
+    controller, one = offspan.Linear([[1e160]]), offspan.basis(1)
+    assert np.isfinite(jax.grad(lambda pi: offspan.cost(problem, pi, one))(controller).K).all()
+    run = offspan.train(problem, controller, one, optimizer=SGD, iterations=5)
+    assert (run.status, run.iterations, run.cost.tolist()) == ("diverged", 0, [np.inf])
+    np.testing.assert_array_equal(run.K, controller.K)
+
+
+def test_a_diverged_run_keeps_its_last_finite_controller_not_its_best():
+    """1 + K is multiplied by −19 with each update, so that the first controller is the best one."""
+    problem, one = offspan.identity(1, horizon=1), offspan.basis(1)
+    stop = offspan.NoImprovement(every=1, patience=10_000)
+    run = offspan.train(problem, offspan.Linear([[0.0]]), one, optimizer=optax.sgd(10.0), iterations=1_000, stop=stop)
+    assert run.status == "diverged"
+    np.testing.assert_allclose(abs(1 + float(run.K[0, 0])), 19.0**run.iterations, rtol=1e-9)
+
+
+def test_the_last_controller_is_an_evaluation_too():
+    """Evaluated at 0, 10 and 20 of 25 iterations: the cost falls all along, so that the last controller is the best."""
+    problem, seen = offspan.shift(3, horizon=3), offspan.basis(3, 1)
+    settings = {"optimizer": SGD, "iterations": 25}
+    plain = offspan.train(problem, offspan.Linear(ZEROS), seen, **settings)
+    run = offspan.train(problem, offspan.Linear(ZEROS), seen, stop=offspan.NoImprovement(every=10, gain=1e-6), **settings)
+    assert run.cost[20] > run.cost[24]
+    np.testing.assert_array_equal(run.K, plain.K)
+
+
+def test_an_optimiser_gets_the_value_that_it_descends_and_may_begin_with_infinity():
+    """K ← K − value, where the value is that of the loss, not J; its state begins at ∞ and ends with the last value."""
+
+    def update(updates: Any, state: Any, params: Any = None, *, value: Any, **_: Any) -> Any:
+        return jax.tree.map(lambda g: jnp.full_like(g, -value), updates), value
+
+    optimizer = optax.GradientTransformationExtraArgs(lambda params: jnp.asarray(jnp.inf), update)  # pyright: ignore
+    problem, one = offspan.identity(1, horizon=1), offspan.basis(1)
+    loss = lambda problem, controller, x0s: 3.0 + 0 * offspan.cost(problem, controller, x0s)  # noqa: E731
+    run = offspan.train(problem, offspan.Linear([[0.0]]), one, optimizer=optimizer, iterations=2, loss=loss)
+    assert (run.status, run.K.tolist()) == ("finished", [[-6.0]])
+    assert run.cost.tolist() == [2.0, 5.0]  # 1 + (1 + K)² at 0 and −3

@@ -102,8 +102,6 @@ def train_lqr_batch(
         raise OffspanError(f"{where}: `resume` belongs to another batch, with {len(resume.recorded)} records in place of {len(recorded)}.")
     else:
         batch = replace(resume, cost=resume.cost.copy(), measures={name: resume.measures[name].copy() for name in MEASURES})
-        for group in groups:
-            group.freeze(np.flatnonzero(batch.codes[group.members] != RUNNING))
     slots = -(-CHUNK // every) + 1
     if batch.done < iterations:
         for group in groups:  # compiles, so that the clock measures updates alone
