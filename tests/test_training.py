@@ -307,12 +307,13 @@ def test_the_last_controller_is_an_evaluation_too():
 
 
 def test_an_optimiser_gets_the_value_that_it_descends_and_may_begin_with_infinity():
-    """K ← K − value, where the value is that of the loss, not J; its state begins at ∞ and ends with the last value."""
+    """K ← K − value, where the value is that of the loss, not J; of its state, one number begins at ∞ and one stays there."""
 
     def update(updates: Any, state: Any, params: Any = None, *, value: Any, **_: Any) -> Any:
-        return jax.tree.map(lambda g: jnp.full_like(g, -value), updates), value
+        return jax.tree.map(lambda g: jnp.full_like(g, -value), updates), (value, state[1])
 
-    optimizer = optax.GradientTransformationExtraArgs(lambda params: jnp.asarray(jnp.inf), update)  # pyright: ignore
+    infinite = jnp.asarray(jnp.inf), jnp.asarray(jnp.inf)
+    optimizer = optax.GradientTransformationExtraArgs(lambda params: infinite, update)  # pyright: ignore
     problem, one = offspan.identity(1, horizon=1), offspan.basis(1)
     loss = lambda problem, controller, x0s: 3.0 + 0 * offspan.cost(problem, controller, x0s)  # noqa: E731
     run = offspan.train(problem, offspan.Linear([[0.0]]), one, optimizer=optimizer, iterations=2, loss=loss)
