@@ -10,8 +10,10 @@ reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce pendulum --quick
 	@$(BIN)/offspan report
 
-test: $(VENV)/.dev
-	@$(BIN)/pytest -q -n auto --dist loadfile
+# Compiled quickly (conftest.py), but for what is about bits.
+test: $(VENV)/.test
+	@$(BIN)/pytest -q -n auto --dist loadfile -m "not as_shipped"
+	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile -m as_shipped
 
 # One process, in less than a minute: what to run while working.
 test-fast: $(VENV)/.test
@@ -27,11 +29,11 @@ test-newest:
 	  rm -rf $(VENV)/newest && $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$python" CONSTRAINTS= test-fast; \
 	fi
 
-coverage: $(VENV)/.dev
+coverage: $(VENV)/.test
 	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
 
 # Twenty times the spoilt inputs of the tests, and real runs killed at random moments: this takes long.
-harden: $(VENV)/.dev
+harden: $(VENV)/.test
 	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q tests/test_fuzz.py
 	@$(BIN)/python tests/kills.py
 

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+from pathlib import Path
 
 # Most of the tests' time is compilation, and most programs run once. Processes that a test starts inherit this, so that bits can be
 # compared; `XLA_FLAGS= pytest` compiles as a user does.
@@ -10,8 +11,8 @@ if "XLA_FLAGS" not in os.environ:
     if importlib.metadata.version("jaxlib").startswith("0.10."):  # later ones do not know it, and an unknown flag ends the process
         os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
-import hypothesis  # noqa: E402
-import jax  # noqa: E402
+import hypothesis
+import jax
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -19,4 +20,17 @@ jax.config.update("jax_num_cpu_devices", 2)  # so that shares of a batch, and un
 
 # A first call compiles, so a deadline would measure the compiler; the same examples each time, so that a failure can be repeated.
 hypothesis.settings.register_profile("offspan", deadline=None, derandomize=True, max_examples=10)
+hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("offspan"), max_examples=3)
 hypothesis.settings.load_profile("offspan")
+
+SLOW = set((Path(__file__).parent / "tests" / "slow.txt").read_text().split())  # files and tests
+ABOUT_BITS = ("_bit", "_chunks", "_deterministic")  # in a name
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        name = getattr(item, "originalname", None) or item.name
+        if name in SLOW or item.path.name in SLOW:
+            item.add_marker("slow")
+        if any(word in name for word in ABOUT_BITS):
+            item.add_marker("as_shipped")

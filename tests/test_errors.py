@@ -254,7 +254,7 @@ MISTAKES = {
     "candidates of another problem": (lambda: select(np.eye(3)), "select", "`candidates`"),
     "a method misspelt": (lambda: select(method="fartest"), "select", "'farthest'"),
     "a choice without a key": (lambda: select(key=0), "select", "`key`"),
-    "a scale in words": (lambda: select(scale="a"), "select", "`scale`"),
+    "a scale in words": (lambda: select(scale="large"), "select", "`scale`"),
     "no starts": (lambda: select(controllers=[]), "select", "`controllers`"),
     "a pilot without an optimiser": (lambda: select(method="pilot"), "select", "`optimizer`"),
     "an optimiser that is none": (lambda: select(method="pilot", optimizer=1e-3, iterations=3), "select", "`optimizer`"),

@@ -1,5 +1,6 @@
 """The README, the docs and the examples do what they say."""
 
+import os
 import pkgutil
 import re
 import subprocess
@@ -12,6 +13,7 @@ import offspan
 
 ROOT = Path(__file__).parent.parent
 PAPER_MAP = (ROOT / "docs" / "paper_map.md").read_text()
+AS_A_READER = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # without the compiler flags of the tests
 
 
 def code_with_output(page: str) -> list[tuple[str, str]]:
@@ -37,14 +39,14 @@ def test_the_code_on_a_page_prints_what_the_page_says(page, blocks):
     assert len(found) == blocks
     for code, output in found:
         # In a process of its own, without the settings of the tests: as a reader runs it.
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=AS_A_READER)
         assert done.stdout == output, done.stderr
         assert output.strip()
 
 
 @pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_examples_run(script):
-    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, env=AS_A_READER)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) > 3
 
