@@ -17,23 +17,26 @@ test: $(VENV)/.test
 
 # One process, in less than a minute: what to run while working.
 test-fast: $(VENV)/.test
-	@$(BIN)/pytest -q -m "not slow"
+	@$(BIN)/pytest -q -m "not slow" --hypothesis-profile fast
 
-# The fast tests with the newest Python that is installed here, and the newest versions that the ranges of pyproject.toml allow.
+# The fast tests and one experiment with the newest Python that is installed here, and the newest versions that pyproject.toml allows.
 NEWEST ?= $(shell for python in python3.13 ~/.pyenv/versions/3.13*/bin/python python3.12 ~/.pyenv/versions/3.12*/bin/python; do \
   $$python -c pass 2> /dev/null && echo $$python && break; done)
 test-newest:
 	@python="$(NEWEST)"; if [ -z "$$python" ]; then \
 	  echo "No Python 3.13 or 3.12 is installed here, so the newest versions were not tested."; \
 	else \
-	  rm -rf $(VENV)/newest && $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$python" CONSTRAINTS= test-fast; \
+	  rm -rf $(VENV)/newest && $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$python" CONSTRAINTS= test-fast && \
+	  $(VENV)/newest/bin/offspan reproduce lqr --quick --folder $(VENV)/newest/runs && \
+	  $(VENV)/newest/bin/offspan report --folder $(VENV)/newest/runs; \
 	fi
 
 coverage: $(VENV)/.test
 	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
 
-# Twenty times the spoilt inputs of the tests, and real runs killed at random moments: this takes long.
+# All tests compiled as a user does, twenty times their spoilt inputs, and real runs killed at random moments: this takes long.
 harden: $(VENV)/.test
+	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile
 	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q tests/test_fuzz.py
 	@$(BIN)/python tests/kills.py
 

@@ -83,6 +83,13 @@ print(offspan.__file__)
     assert Path(done.stdout.strip()).is_relative_to(tmp_path)
 
 
+def test_the_list_of_slow_tests_names_tests():
+    folder = Path(__file__).parent
+    texts = {path.name: path.read_text() for path in folder.glob("test_*.py")}
+    for name in (folder / "slow.txt").read_text().split():
+        assert name in texts or any(f"def {name}(" in text for text in texts.values()), name
+
+
 def test_public_names_are_listed_once():
     assert offspan.__all__ == sorted(set(offspan.__all__), key=lambda name: (not name.isupper(), not name[0].isupper(), name))
 
