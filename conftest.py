@@ -13,10 +13,16 @@ if "XLA_FLAGS" not in os.environ:
 
 import hypothesis
 import jax
+import jaxtyping
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_num_cpu_devices", 2)  # so that shares of a batch, and uneven ones, are tested wherever the tests run
+
+# Shapes are checked as types, but not in the combinatorics of `genus`: whole numbers, and calls by the hundred thousand.
+PACKAGE = Path(__file__).parent / "offspan"
+MODULES = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PACKAGE.rglob("*.py")]
+jaxtyping.install_import_hook([name for name in MODULES if not name.endswith((".__init__", ".genus"))], "beartype.beartype")
 
 # A first call compiles, so a deadline would measure the compiler; the same examples each time, so that a failure can be repeated.
 hypothesis.settings.register_profile("offspan", deadline=None, derandomize=True, max_examples=10)
