@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Column, Table
 
 import offspan
-from offspan.errors import OffspanError, nearest
+from offspan.errors import OffspanError, check_known
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
@@ -163,9 +163,10 @@ def map_region(
     """Draws what a trained controller costs over a region of initial states, with the seen and unseen ones marked."""
     from offspan.experiments.network import map_of_run
     from offspan.experiments.registry import SYSTEMS
+    from offspan.experiments.store import find_run
     from offspan.report.maps import map_data, map_figure
 
-    stored = _stored_run(run, folder)
+    stored = find_run(folder, run)
     with console.status("drawing …"):
         found, spec, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin)
         coordinates = SYSTEMS[spec.problem].coordinates
@@ -205,12 +206,12 @@ def show(
     folder: Root = RUNS,
 ) -> None:
     """A table of a run."""
+    from offspan.experiments.store import find_run
     from offspan.report.results import report
     from offspan.report.tables import terminal_table
 
-    shown = report(_stored_run(run, folder).load_result())
-    if table not in shown.tables:
-        raise OffspanError(f"{run} has no table {table!r}{nearest(table, list(shown.tables))}; there are {', '.join(shown.tables)}.")
+    shown = report(find_run(folder, run).load_result())
+    check_known(f"{run} has no table", table, shown.tables)
     if csv and table != "table":
         raise OffspanError(
             "--csv gives the main table's numbers; the data behind figures and other tables are CSV files in the run's figures/."
@@ -219,15 +220,6 @@ def show(
         print(shown.data.to_csv(index=False), end="")
     else:
         console.print(terminal_table(shown.tables[table]))
-
-
-def _stored_run(run: str, folder: Path) -> Any:
-    from offspan.experiments.store import RunFolder, find_runs
-
-    stored = RunFolder(folder / run)
-    if not stored.spec_file.exists():
-        raise OffspanError(f"there is no run {run!r} in {folder}{nearest(run, [found.path.name for found in find_runs(folder)])}.")
-    return stored
 
 
 @app.command("report")

@@ -6,6 +6,7 @@ only, since under jit, vmap and grad there is no value to check.
 
 import difflib
 import operator
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -31,6 +32,13 @@ def nearest(word: str, known: list[str]) -> str:
     """A hint at the known word that was probably meant, for the end of a sentence."""
     close = difflib.get_close_matches(word, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def check_known(said: str, name: Any, known: Iterable[str]) -> None:
+    """Raises where `name` is not among the known ones: "<said> 'nmae' (did you mean 'name'?); there are …"."""
+    known = list(known)
+    if name not in known:
+        raise OffspanError(f"{said} {name!r}{nearest(str(name), known)}; there are {', '.join(known)}.")
 
 
 def is_concrete(value: Any) -> bool:

@@ -16,7 +16,7 @@ from offspan import cli
 from offspan.experiments.registry import load_preset, load_spec
 from offspan.experiments.run import run
 from offspan.experiments.selection import SelectionSpec
-from offspan.experiments.selection_training import Runs, _beginning, _evaluated
+from offspan.experiments.selection_training import Runs, _evaluated
 from offspan.report.results import report
 from offspan.report.selection import correlations, outcomes, share_of_random, typical
 
@@ -166,11 +166,12 @@ def test_a_comparison_that_was_stopped_goes_on_to_the_same_bits(network, tmp_pat
 def test_a_run_that_diverged_costs_infinitely_much_whatever_its_last_controller(tmp_path):
     spec = spec_of(tmp_path, LQR)
     runs = Runs.of(spec, np.array([[0, 1]]))
-    state = _beginning(spec, runs)
-    assert np.all(np.isfinite(state["cost"][0]))
-    state["codes"][1] = offspan.Status.diverged
-    state = _evaluated(spec, runs, runs.starts(), state)
-    assert np.isinf(state["cost"][0]).all(axis=1).tolist() == [False, True, False]
+    cost = np.full((1, len(runs.seen), len(runs.pool)), np.nan)
+    empty = {"cost": cost, "alignment": cost[..., 0], "coverage": cost[..., 0]}
+    codes = np.full(len(runs.seen), offspan.Status.finished, np.int8)
+    assert np.all(np.isfinite(_evaluated(spec, runs, runs.starts(), codes, 0, empty)["cost"]))
+    codes[1] = offspan.Status.diverged
+    assert np.isinf(_evaluated(spec, runs, runs.starts(), codes, 0, empty)["cost"][0]).all(axis=1).tolist() == [False, True, False]
 
 
 def by_hand() -> xr.Dataset:
@@ -269,8 +270,8 @@ def test_presets_of_the_comparison_are_those_of_the_issue_and_the_paper():
         ("choose = 2", "choose = 2\nquick_iterations = 6", "`quick_iterations` is 6, but must be a multiple of `evaluations`, 4"),
         ("choose = 2", "choose = 1\ncandidates = [[1, 0, 0, 0], [0, 0, 0, 0]]", "`candidates` has a zero state"),
         ('"gradient-descent", learning_rate', '"adam", learning_rate', "the method 'flow' is for an LQR and gradient-descent"),
-        ('"adaptive"', '"adaptiv"', "method 'adaptiv' is not one to compare (did you mean 'adaptive'?)"),
-        ('"adaptive"', '"exhaustive"', "method 'exhaustive' is not one to compare"),
+        ('"adaptive"', '"adaptiv"', "there is no method to compare 'adaptiv' (did you mean 'adaptive'?)"),
+        ('"adaptive"', '"exhaustive"', "there is no method to compare 'exhaustive'"),
         ("dim = 4\n", "", "`gaussian` needs `dim` and `horizon`"),
         ("evaluations = 4", "evaluations = 7", "`iterations` is 40, but must be a multiple of `evaluations`, 7"),
         ("choose = 2", "choose = 2\nsets = 5", "`sets` is 5, but all 6 sets of an LQR are trained"),

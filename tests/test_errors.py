@@ -207,7 +207,7 @@ MISTAKES = {
         "`resume`",
     ),
     "a batch of other records to resume": (
-        lambda: train_lqr_batch(iterations=3, record_every=1, resume=train_lqr_batch()),
+        lambda: train_lqr_batch(iterations=9, record_every=3, resume=train_lqr_batch(iterations=6, record_every=2)),
         "train_lqr_batch",
         "`resume`",
     ),

@@ -240,7 +240,7 @@ MISTAKES = {
         SPEC.replace('"gaussian"', '"mine"') + "[matrices.mine]\nA = [[1,0,0],[0,1],[0,0,1]]\n",
         "`matrices.mine.A`: has rows of different lengths, [2, 3].",
     ),
-    "an unknown system": (SPEC.replace('"gaussian"', '"gausian"'), "system 'gausian' is unknown (did you mean 'gaussian'?)"),
+    "an unknown system": (SPEC.replace('"gaussian"', '"gausian"'), "there is no system 'gausian' (did you mean 'gaussian'?)"),
     "no iterations": (SPEC.replace("iterations = 2500", ""), "`iterations`: Field required."),
     "a negative learning rate": (SPEC.replace("0.01", "-0.01"), "`learning_rate.0`: Input should be greater than 0 (given: -0.01)."),
     "a number where a list is wanted": (

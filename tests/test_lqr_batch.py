@@ -198,6 +198,19 @@ def test_a_resumed_batch_gives_the_same_bits(monkeypatch, stop_after):
         np.testing.assert_array_equal(again.to_arrays()[name], value, err_msg=name)
 
 
+@pytest.mark.parametrize("first", [700, 1_000])
+def test_a_batch_resumes_to_more_iterations_bit_for_bit(first):
+    """With the records of the whole, and without the last one of the part."""
+    problems, x0s, rates, K0 = mixed_batch()
+    settings: dict[str, Any] = {"learning_rate": rates, "K0": K0, "record_every": 300}
+    whole = offspan.train_lqr_batch(problems, x0s, iterations=1_500, **settings)
+    part = offspan.train_lqr_batch(problems, x0s, iterations=first, **settings)
+    assert part.recorded.tolist() == [*range(0, first, 300), first]
+    longer = offspan.train_lqr_batch(problems, x0s, iterations=1_500, resume=part, **settings)
+    for name, value in whole.to_arrays().items():
+        np.testing.assert_array_equal(longer.to_arrays()[name], value, err_msg=name)
+
+
 def test_many_runs_are_worked_through_in_blocks(monkeypatch):
     problems = [offspan.gaussian(jax.random.key(seed), 3, horizon=3) for seed in range(21)]
     x0s = [offspan.basis(3, 1 + seed % 2) for seed in range(21)]

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ import xarray as xr
 
 from offspan.baselines import minimal_cost
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, nearest
+from offspan.errors import OffspanError, check_known
 from offspan.experiments.registry import FAMILIES
 from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
 from offspan.problems import LQR
@@ -47,9 +47,7 @@ class LQRSpec(Spec):
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
         for system in self.systems:
-            if system not in FAMILIES and system not in self.matrices:
-                known = [*FAMILIES, *self.matrices]
-                raise OffspanError(f"system {system!r} is unknown{nearest(system, known)}; there are {', '.join(known)}")
+            check_known("there is no system", system, [*FAMILIES, *self.matrices])
         if taken := set(self.matrices) & set(FAMILIES):
             raise OffspanError(f"[matrices.{min(taken)}] has the name of a family of systems; give it another")
         if unused := set(self.matrices) - set(self.systems):
@@ -149,20 +147,21 @@ def run_task(spec: LQRSpec, name: str, needed: Mapping[str, Arrays], resume: Arr
         learning_rate=[run.learning_rate for run in runs],
         iterations=spec.iterations,
         record_every=spec.record_every,
-        resume=None if resume is None else _restore(resume),
+        resume=None if resume is None else restored(resume),
         on_chunk=lambda batch: on_chunk(batch.done / spec.iterations, batch.to_arrays()),
     )
     return batch.to_arrays()
 
 
-def _restore(arrays: Arrays) -> Batch:
+def restored(arrays: Arrays) -> Batch:
+    """A batch of linear controllers."""
     return Batch.from_arrays(arrays, Linear(np.zeros(arrays["weights.0"].shape[1:])))
 
 
 def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     """Matrices of smaller dimensions are filled up with NaN."""
     runs, place = distinct_runs(spec)
-    batches = [_restore(results[_task_name(*shape)]) for shape in spec.shapes()]
+    batches = [restored(results[_task_name(*shape)]) for shape in spec.shapes()]
     outer = len(spec.dim), len(spec.horizon)
     most_states, most_controls = max(batch.K.shape[2] for batch in batches), max(batch.K.shape[1] for batch in batches)
 
@@ -222,16 +221,3 @@ def _least(problem: LQR, x0s: np.ndarray) -> float:
         return float(minimal_cost(problem, x0s))
     except OffspanError:
         return float("nan")
-
-
-def continue_runs(
-    problems: list[LQR], seen: list[np.ndarray], arrays: Arrays, K: np.ndarray, *, rate: float, upto: int
-) -> dict[str, np.ndarray]:
-    """`codes`, `iterations` and `done` of `arrays`, and K (r, m, n), after `upto` updates; runs that had diverged stay as they are."""
-    K, codes, iterations, done = K.copy(), arrays["codes"].copy(), arrays["iterations"].copy(), int(arrays["done"])
-    alive = np.flatnonzero(codes == Status.finished)
-    if len(alive):
-        some: dict[str, Any] = {"iterations": upto - done, "record_every": upto - done, "learning_rate": rate, "K0": K[alive]}
-        batch = train_lqr_batch([problems[r] for r in alive], [seen[r] for r in alive], **some)
-        K[alive], codes[alive], iterations[alive] = batch.K, batch.codes, done + batch.iterations
-    return {"K": K, "codes": codes, "iterations": iterations, "done": np.array(upto)}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import jax
 import xarray as xr
 
-from offspan.errors import OffspanError, nearest
+from offspan.errors import OffspanError, check_known, nearest
 from offspan.experiments.spec import Arrays, OnChunk, Spec, Task, read_toml, validated
 from offspan.problems import LQR, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 
@@ -95,18 +95,15 @@ class Kind(Protocol):
 
 
 def kind(name: Any) -> Kind:
-    if not isinstance(name, str) or name not in KINDS:
-        raise OffspanError(f"there is no kind {name!r}{nearest(str(name), list(KINDS))}; there are {', '.join(KINDS)}.")
+    check_known("there is no kind", name, KINDS)
     return cast(Kind, importlib.import_module(f"offspan.experiments.{name}"))
 
 
 def system(name: str, settings: Mapping[str, Any]) -> Problem:
     """A registered non-linear system with these settings."""
-    if name not in SYSTEMS:
-        raise OffspanError(f"there is no system {name!r}{nearest(name, list(SYSTEMS))}; there are {', '.join(SYSTEMS)}")
-    known = list(inspect.signature(SYSTEMS[name].make).parameters)
-    if unknown := [key for key in settings if key not in known]:
-        raise OffspanError(f"a {name} has no setting {unknown[0]!r}{nearest(unknown[0], known)}; there are {', '.join(known)}")
+    check_known("there is no system", name, SYSTEMS)
+    for key in settings:
+        check_known(f"a {name} has no setting", key, inspect.signature(SYSTEMS[name].make).parameters)
     return SYSTEMS[name].make(**settings)
 
 

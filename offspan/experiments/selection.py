@@ -12,7 +12,7 @@ import pydantic
 import xarray as xr
 
 from offspan.baselines import minimal_cost
-from offspan.errors import OffspanError, nearest
+from offspan.errors import OffspanError, check_known
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import Networks, Objective
 from offspan.experiments.registry import FAMILIES, SYSTEMS, system
@@ -51,10 +51,8 @@ class SelectionSpec(Networks):
     def _fits_together(self):
         known = [name for name in METHODS if name not in ("random", "exhaustive")]
         for name in self.methods:
-            if name not in known:
-                raise OffspanError(f"method {name!r} is not one to compare{nearest(name, known)}; there are {', '.join(known)}")
-        if self.problem not in (every := [*FAMILIES, *SYSTEMS]):
-            raise OffspanError(f"problem {self.problem!r} is unknown{nearest(self.problem, every)}; there are {', '.join(every)}")
+            check_known("there is no method to compare", name, known)
+        check_known("there is no problem", self.problem, [*FAMILIES, *SYSTEMS])
         if self.is_lqr():
             if self.dim is None or self.horizon is None or self.settings:
                 raise OffspanError(f"`{self.problem}` needs `dim` and `horizon`, and has no [settings]")

@@ -1,6 +1,7 @@
-"""Training for a comparison of choices: every set from every system or start, evaluated as it goes on. `spec` is a SelectionSpec."""
+"""Training for a comparison of choices: every set from every system or start, evaluated as it goes on."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -9,12 +10,14 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from offspan.controllers import Linear, stack_weights
-from offspan.experiments.lqr import continue_runs
 from offspan.experiments.spec import Arrays, OnChunk
 from offspan.exploration import cosine, visited_count
 from offspan.problems import Problem
 from offspan.rollout import Controller, cost, rollout
-from offspan.training import Batch, Status, StoppingRule, train_batch
+from offspan.training import Batch, Status, StoppingRule, train_batch, train_lqr_batch
+
+if TYPE_CHECKING:
+    from offspan.experiments.selection import SelectionSpec
 
 
 class Instance(NamedTuple):
@@ -24,7 +27,7 @@ class Instance(NamedTuple):
     controller: Controller
 
 
-def instance(spec: Any, seed: int) -> Instance:
+def instance(spec: "SelectionSpec", seed: int) -> Instance:
     problem = spec.make_problem(seed)
     if not spec.is_lqr():
         return Instance(problem, spec.first_controller(problem, seed))
@@ -32,7 +35,7 @@ def instance(spec: Any, seed: int) -> Instance:
     return Instance(problem, Linear(jnp.zeros((problem.control_dim, problem.state_dim), spec.precision)))
 
 
-def stopping(spec: Any) -> StoppingRule | None:
+def stopping(spec: "SelectionSpec") -> StoppingRule | None:
     """As in the paper: linear controllers are trained to the end, of a network the best evaluation is kept."""
     return None if spec.is_lqr() else spec.stopping_rule()
 
@@ -45,7 +48,7 @@ class Runs(NamedTuple):
     pool: np.ndarray  # (c, n)
 
     @classmethod
-    def of(cls, spec: Any, sets: np.ndarray) -> "Runs":
+    def of(cls, spec: "SelectionSpec", sets: np.ndarray) -> "Runs":
         every, pool = [instance(spec, seed) for seed in spec.seeds], spec.pool()
         return cls(every, np.tile(pool[sets], (len(every), 1, 1)), pool)
 
@@ -56,60 +59,67 @@ class Runs(NamedTuple):
         return [self.instance(r).controller for r in range(len(self.seen))]
 
 
-def train_sets(spec: Any, sets: np.ndarray, resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
+def train_sets(spec: "SelectionSpec", sets: np.ndarray, resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     """Every set from every seed, evaluated q times during training.
 
     `cost` (q, r, c): J from each candidate, NaN where not yet made, ∞ once the run has diverged; `alignment` (q, r): cos(∇J(S), ∇J(all
-    candidates)); `coverage` (q, r): the largest distance of a candidate to a visited state; `codes` and `iterations` (r,); and what
-    training continues from.
+    candidates)); `coverage` (q, r): the largest distance of a candidate to a visited state; `codes` and `iterations` (r,); and the batch
+    that training continues from, under "batch.".
     """
-    runs = Runs.of(spec, sets)
+    runs, interval = Runs.of(spec, sets), spec.iterations // spec.evaluations
+    starts, count = runs.starts(), len(runs.seen)
     advance = _advance_linear if spec.is_lqr() else _advance_networks
-    state = dict(resume) if resume else _beginning(spec, runs)
-    while (done := int(state["done"])) < spec.iterations:
-        controllers, state = advance(spec, runs, state, done + spec.iterations // spec.evaluations)
-        state = _evaluated(spec, runs, controllers, state)
-        on_chunk(int(state["done"]) / spec.iterations, state)
-    return state
+    if resume is None:
+        cost = np.full((spec.evaluations + 1, count, len(runs.pool)), np.nan)
+        records = {"cost": cost, "alignment": cost[..., 0], "coverage": cost[..., 0]}
+        batch, records = None, _evaluated(spec, runs, starts, np.zeros(count), 0, records)
+    else:
+        batch = Batch.from_arrays({name.removeprefix("batch."): value for name, value in resume.items() if "batch." in name}, starts[0])
+        records = {name: resume[name] for name in ("cost", "alignment", "coverage")}
+
+    def state(batch: Batch) -> Arrays:
+        carried = {f"batch.{name}": value for name, value in batch.to_arrays().items()}
+        return {**records, "codes": batch.codes, "iterations": batch.iterations, **carried}
+
+    def keep(batch: Batch) -> None:
+        if batch.done % interval:  # at the end of an interval, the evaluation comes first
+            on_chunk(batch.done / spec.iterations, state(batch))
+
+    for place in range(1, spec.evaluations + 1):
+        if batch is None or np.isnan(records["cost"][place]).all():
+            batch = advance(spec, runs, place * interval, batch, keep)
+            records = _evaluated(spec, runs, batch.controllers, batch.codes, place, records)
+            on_chunk(batch.done / spec.iterations, state(batch))
+    assert batch is not None  # a spec has at least one evaluation
+    return state(batch)
 
 
-def _beginning(spec: Any, runs: Runs) -> dict[str, np.ndarray]:
-    count = len(runs.seen)
-    cost = np.full((spec.evaluations + 1, count, len(runs.pool)), np.nan)
-    state = {"cost": cost, "alignment": cost[..., 0], "coverage": cost[..., 0]}
-    state |= {"codes": np.zeros(count, np.int8), "iterations": np.zeros(count, int), "done": np.array(0)}
-    return _evaluated(spec, runs, runs.starts(), state)
-
-
-def _advance_linear(spec: Any, runs: Runs, state: dict[str, np.ndarray], upto: int):
-    """The controllers after `upto` updates, and the state with them."""
+def _advance_linear(spec: "SelectionSpec", runs: Runs, upto: int, resume: Batch | None, on_chunk: Callable[[Batch], Any]) -> Batch:
     problems: list[Any] = [runs.instance(r).problem for r in range(len(runs.seen))]
-    K = state.get("K", np.zeros((len(problems), problems[0].control_dim, problems[0].state_dim)))
-    state = state | continue_runs(problems, list(runs.seen), state, K, rate=spec.policy_gradient.learning_rate, upto=upto)
-    return [Linear(jnp.asarray(one)) for one in state["K"]], state
+    rate, every = spec.policy_gradient.learning_rate, spec.iterations // spec.evaluations
+    options: dict[str, Any] = {"iterations": upto, "record_every": every, "resume": resume, "on_chunk": on_chunk}
+    return train_lqr_batch(problems, list(runs.seen), learning_rate=rate, **options)
 
 
-def _advance_networks(spec: Any, runs: Runs, state: dict[str, np.ndarray], upto: int):
-    starts, prefix = runs.starts(), "batch."
-    earlier = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-    batch = train_batch(
+def _advance_networks(spec: "SelectionSpec", runs: Runs, upto: int, resume: Batch | None, on_chunk: Callable[[Batch], Any]) -> Batch:
+    return train_batch(
         runs.every[0].problem,
-        starts,
+        runs.starts(),
         runs.seen,
         optimizer=spec.policy_gradient.transformation(),
         iterations=upto,
         stop=stopping(spec),
         record_every=spec.iterations,
-        resume=Batch.from_arrays(earlier, starts[0]) if earlier else None,
+        resume=resume,
+        on_chunk=on_chunk,
     )
-    carried = {f"{prefix}{name}": value for name, value in batch.to_arrays().items()}
-    return batch.controllers, state | carried | {"codes": batch.codes, "iterations": batch.iterations, "done": np.array(upto)}
 
 
-def _evaluated(spec: Any, runs: Runs, controllers: list[Controller], state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The state with its evaluation after `done` iterations. Runs that share a problem are evaluated together."""
-    records = {name: state[name].copy() for name in ("cost", "alignment", "coverage")}
-    place = int(state["done"]) * spec.evaluations // spec.iterations
+def _evaluated(
+    spec: "SelectionSpec", runs: Runs, controllers: list[Controller], codes: np.ndarray, place: int, records: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The records with the evaluation of these controllers. Runs that share a problem are evaluated together."""
+    records = {name: record.copy() for name, record in records.items()}
     together = len(controllers) // len(runs.every) if spec.is_lqr() else len(controllers)
     for first in range(0, len(controllers), together):
         some = slice(first, first + together)
@@ -118,9 +128,9 @@ def _evaluated(spec: Any, runs: Runs, controllers: list[Controller], state: dict
         found = _evaluate(problem, *stack_weights(controllers[some]), seen, pool, scale, visited_count(problem))
         for record, value in zip(records.values(), found, strict=True):
             record[place, some] = np.asarray(value)
-    cost, diverged = records["cost"][place], state["codes"] == Status.diverged
+    cost, diverged = records["cost"][place], codes == Status.diverged
     records["cost"][place] = np.where(diverged[:, None] | ~np.isfinite(cost), np.inf, cost)
-    return state | records
+    return records
 
 
 @eqx.filter_jit

@@ -1,21 +1,21 @@
 """One problem, many starts: how far apart are the controllers that policy gradient reaches?"""
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 import pydantic
 import xarray as xr
 
-from offspan.errors import OffspanError, nearest
-from offspan.experiments.lqr import STATUS_FLAGS, continue_runs
+from offspan.errors import OffspanError, check_known
+from offspan.experiments.lqr import STATUS_FLAGS, restored
 from offspan.experiments.registry import FAMILIES
 from offspan.experiments.spec import Arrays, OnChunk, Positive, Rate, Spec, Task, result_attributes
 from offspan.problems import LQR
 from offspan.states import basis
 from offspan.theory.regularized import largest_distance
-from offspan.training import Status
+from offspan.training import Batch, Status, train_lqr_batch
 
 
 class StartsSpec(Spec):
@@ -34,9 +34,7 @@ class StartsSpec(Spec):
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
-        known = [name for name, family in FAMILIES.items() if not family.is_random]
-        if self.system not in known:
-            raise OffspanError(f"system {self.system!r} is unknown{nearest(self.system, known)}; there are {', '.join(known)}")
+        check_known("there is no system", self.system, [name for name, family in FAMILIES.items() if not family.is_random])
         if self.seen > self.dim:
             raise OffspanError(f"`seen` asks for {self.seen} basis states, but `dim` is {self.dim}")
         return self
@@ -65,30 +63,28 @@ def tasks(spec: StartsSpec) -> list[Task]:
 
 
 def run_task(spec: StartsSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
-    """K ← K − η ∇J(K; S) from every start at once: `K` (q, r, m, n) after `recorded` (q,) updates, NaN where not yet made.
+    """K ← K − η ∇J(K; S) from every start at once: the batch, and `K` (q, r, m, n) after `recorded` (q,) updates, NaN where not yet made.
 
     A start that diverged failed at iteration `iterations[r]` and keeps its last finite K.
     """
-    state = dict(resume or _beginning(spec))
-    runs = state["K"].shape[1]
-    problems, seen = [spec.problem()] * runs, [np.asarray(basis(spec.dim, spec.seen))] * runs
-    for place in range(int(np.searchsorted(state["recorded"], state["done"])), len(state["recorded"]) - 1):
-        after = continue_runs(problems, seen, state, state["K"][place], rate=spec.learning_rate, upto=int(state["recorded"][place + 1]))
-        K = state["K"].copy()
-        K[place + 1] = after["K"]
-        state = {**state, **after, "K": K}
-        on_chunk(int(state["done"]) / spec.iterations, state)
-    return state
-
-
-def _beginning(spec: StartsSpec) -> Arrays:
     shape = spec.starts, spec.dim, spec.dim
     starts = np.concatenate([spec.start_std * np.asarray(jax.random.normal(jax.random.key(seed), shape)) for seed in spec.seeds])
-    recorded = np.unique(np.append(np.arange(0, spec.iterations, spec.record_every), spec.iterations))
-    K = np.full((len(recorded), *starts.shape), np.nan, spec.precision)
+    upto = np.unique(np.append(np.arange(0, spec.iterations, spec.record_every), spec.iterations))
+    K = np.full((len(upto), *starts.shape), np.nan, spec.precision)
     K[0] = starts
-    runs = len(starts)
-    return {"K": K, "codes": np.zeros(runs, np.int8), "iterations": np.zeros(runs, int), "recorded": recorded, "done": np.array(0)}
+    batch, K = (None, K) if resume is None else (restored(resume), resume["K"].copy())
+    problems, seen = [spec.problem()] * len(starts), [np.asarray(basis(spec.dim, spec.seen))] * len(starts)
+    options: dict[str, Any] = {"learning_rate": spec.learning_rate, "record_every": spec.record_every, "K0": starts}
+
+    def keep(batch: Batch) -> None:
+        K[upto == batch.done] = batch.K
+        on_chunk(batch.done / spec.iterations, {**batch.to_arrays(), "K": K.copy()})
+
+    for iterations in upto[1:].tolist():
+        if batch is None or batch.done < iterations:
+            batch = train_lqr_batch(problems, seen, iterations=iterations, resume=batch, on_chunk=keep, **options)
+    assert batch is not None  # a spec has at least one iteration
+    return {**batch.to_arrays(), "K": K}
 
 
 def to_dataset(spec: StartsSpec, results: Mapping[str, Arrays]) -> xr.Dataset:

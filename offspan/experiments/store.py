@@ -21,7 +21,7 @@ import numpy as np
 import xarray as xr
 
 import offspan
-from offspan.errors import OffspanError
+from offspan.errors import OffspanError, nearest
 from offspan.experiments.registry import check_result, kind, load_spec
 from offspan.experiments.spec import Arrays, Spec, to_toml
 from offspan.files import atomic_write, atomic_write_text, excerpt, lock, read_arrays
@@ -258,6 +258,13 @@ def _difference(stored: Spec, given: Spec) -> str:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def find_run(root: Path, name: str) -> RunFolder:
+    known = [run.path.name for run in find_runs(root)]
+    if name not in known:
+        raise OffspanError(f"there is no run {name!r} in {root}{nearest(name, known)}.")
+    return RunFolder(root / name)
 
 
 def find_runs(root: Path) -> list[RunFolder]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from offspan.errors import OffspanError, as_count, as_floats, as_positive, as_positive_array, is_concrete, nearest
+from offspan.errors import OffspanError, as_count, as_floats, as_positive, as_positive_array, check_known, is_concrete
 from offspan.problems.base import Problem
 
 
@@ -82,10 +82,7 @@ class Quadcopter(Problem):
         cost_scale: float | None = None,
     ):
         where = "Quadcopter"
-        if rotation not in list(ROTATIONS):
-            raise OffspanError(
-                f"{where}: `rotation` is {rotation!r}{nearest(str(rotation), list(ROTATIONS))}; there are {', '.join(ROTATIONS)}."
-            )
+        check_known(f"{where}: there is no `rotation`", rotation, ROTATIONS)
         self.mass, self.arm = as_positive_array(where, "mass", mass), as_positive_array(where, "arm", arm)
         self.gravity, self.time_step = as_positive_array(where, "gravity", gravity), as_positive_array(where, "time_step", time_step)
         self.thrust_coefficient = as_positive_array(where, "thrust_coefficient", thrust_coefficient)

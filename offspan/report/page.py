@@ -16,10 +16,10 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 import offspan
-from offspan.errors import OffspanError, nearest
+from offspan.errors import OffspanError
 from offspan.experiments.registry import load_preset, preset_of
 from offspan.experiments.spec import Spec, to_toml
-from offspan.experiments.store import RunFolder, find_runs
+from offspan.experiments.store import RunFolder, find_run, find_runs
 from offspan.files import atomic_write_text, excerpt
 from offspan.report.paper import EXPERIMENTS, Finding, findings
 from offspan.report.results import report
@@ -177,10 +177,7 @@ def _words(value: Any) -> str:
 
 def gather(root: Path, name: str) -> Gathered:
     """The run of that name under `root`."""
-    known = [run.path.name for run in find_runs(root)]
-    if name not in known:
-        raise OffspanError(f"there is no run {name!r} in {root}{nearest(name, known)}.")
-    folder = RunFolder(root / name)
+    folder = find_run(root, name)
     spec = folder.spec()
     other = getattr(spec, "compare_with", None)
     beside = RunFolder(root / other) if other else None

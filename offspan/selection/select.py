@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Float
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states, nearest
+from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states, check_known
 from offspan.exploration import as_scale, cosine, state_gradients, visited_states
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
@@ -81,8 +81,7 @@ def select(
     candidates = as_states(where, "candidates", candidates, n)
     k = as_count(where, "k", k, least=1)
     check_pool(where, problem, np.asarray(candidates), k)
-    if method not in list(METHODS):
-        raise OffspanError(f"{where}: there is no method {method!r}{nearest(str(method), list(METHODS))}; there are {', '.join(METHODS)}.")
+    check_known(f"{where}: there is no method", method, METHODS)
     key_of_choice = jax.random.split(as_key(where, key))[1]
     setting = Setting(problem, candidates, starts(where, problem, controllers, key), as_scale(where, scale, n))
     training = None

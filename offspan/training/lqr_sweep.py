@@ -59,8 +59,9 @@ def train_lqr_batch(
 
     Each run is that of `train_lqr`  [R24, eq:policy_grad]. All problems have one n, m and H; the seen sets may differ in size. Records are
     NaN where a measure is not defined. `on_chunk` is called with the batch after each chunk of iterations, and `resume` continues such a
-    batch bit for bit; later chunks fill the same record arrays, so copy what you keep longer, and a run that diverges is found out, and its
-    last finite controller restored, at the next multiple of 1,000 iterations. `memory_limit` is in bytes, by default what is free.
+    batch bit for bit, also to more iterations; later chunks fill the same record arrays, so copy what you keep longer. A run that diverges
+    is found, and its last finite controller restored, at the next multiple of 1,000 iterations. `memory_limit` is in bytes, by default
+    what is free.
 
     >>> import offspan
     >>> systems, seen = [offspan.identity(2, horizon=2), offspan.shift(2, horizon=2)], [offspan.basis(2, 1)] * 2
@@ -96,12 +97,8 @@ def train_lqr_batch(
         codes, made = np.full(runs, RUNNING, np.int8), np.zeros(runs, int)
         measures, K = {name: empty.copy() for name in MEASURES}, start.astype(dtype)
         batch = Batch(jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K, np.array(0)))
-    elif not isinstance(resume, Batch) or not resume.measures or (resume.K.shape, resume.K.dtype) != ((runs, m, n), dtype):
-        raise OffspanError(f"{where}: `resume` belongs to another batch, of other runs.")
-    elif not np.array_equal(resume.recorded, recorded):
-        raise OffspanError(f"{where}: `resume` belongs to another batch, with {len(resume.recorded)} records in place of {len(recorded)}.")
     else:
-        batch = replace(resume, cost=resume.cost.copy(), measures={name: resume.measures[name].copy() for name in MEASURES})
+        batch = _restore(where, resume, recorded, (runs, m, n), dtype)
     slots = -(-CHUNK // every) + 1
     if batch.done < iterations:
         for group in groups:  # compiles, so that the clock measures updates alone
@@ -119,6 +116,24 @@ def train_lqr_batch(
     if on_chunk is not None:
         on_chunk(batch)
     return batch
+
+
+def _restore(where: str, resume: Batch, recorded: np.ndarray, shape: tuple[int, int, int], dtype: np.dtype) -> Batch:
+    """`resume` with room for the records of this training, which may be longer."""
+    if not isinstance(resume, Batch) or not resume.measures or (resume.K.shape, resume.K.dtype) != (shape, dtype):
+        raise OffspanError(f"{where}: `resume` belongs to another batch, of other runs.")
+    made = recorded[recorded < resume.done]
+    if resume.done > recorded[-1] or not np.array_equal(made, resume.recorded[resume.recorded < resume.done]):
+        raise OffspanError(f"{where}: `resume` belongs to another batch, with other records or more iterations.")
+    kept = np.isin(resume.recorded, recorded)
+
+    def extended(record: np.ndarray) -> np.ndarray:
+        longer = np.full((len(record), len(recorded)), np.nan, record.dtype)
+        longer[:, : kept.sum()] = record[:, kept]
+        return longer
+
+    measures = {name: extended(resume.measures[name]) for name in MEASURES}
+    return replace(resume, recorded=recorded, cost=extended(resume.cost), measures=measures)
 
 
 def _advance(groups: list["_Group"], batch: Batch, count: int, slots: int, every: int) -> tuple[Batch, np.ndarray]:
