@@ -9,8 +9,8 @@ from offspan.errors import OffspanError
 from offspan.exploration import coverage, gradient_alignment, gramian, overlap, visited_covariance, visited_states
 from offspan.maps import ExtrapolationMap, extrapolation_map
 from offspan.measures import cost_measure, extrapolation, normalized_cost, normalized_optimality, optimality_measure
-from offspan.problems import LQR, FunctionProblem, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
-from offspan.rollout import Trajectory, cost, lqr_gradient, rollout
+from offspan.problems import LQR, FunctionProblem, Noisy, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
+from offspan.rollout import Trajectory, cost, expected_cost, lqr_gradient, rollout
 from offspan.selection import Effect, Selection, effect_of_adding, extrapolation_scores, select
 from offspan.states import basis, grid, seen_projector, sphere, unseen_directions
 from offspan.training import (
@@ -21,11 +21,15 @@ from offspan.training import (
     Estimate,
     Estimator,
     Exact,
+    GradientQuality,
     NoImprovement,
+    Reinforce,
     Run,
     Status,
     StoppingRule,
+    TwoPoint,
     diagnose,
+    gradient_quality,
     train,
     train_batch,
     train_lqr,
@@ -48,17 +52,21 @@ __all__ = [
     "Exact",
     "ExtrapolationMap",
     "FunctionProblem",
+    "GradientQuality",
     "Linear",
     "NoImprovement",
+    "Noisy",
     "OffspanError",
     "Pendulum",
     "Problem",
     "Quadcopter",
+    "Reinforce",
     "Run",
     "Selection",
     "Status",
     "StoppingRule",
     "Trajectory",
+    "TwoPoint",
     "adversarial_objective",
     "basis",
     "cost",
@@ -66,6 +74,7 @@ __all__ = [
     "coverage",
     "diagnose",
     "effect_of_adding",
+    "expected_cost",
     "extrapolating_controller",
     "extrapolation",
     "extrapolation_map",
@@ -73,6 +82,7 @@ __all__ = [
     "gaussian",
     "gaussian_abq",
     "gradient_alignment",
+    "gradient_quality",
     "gramian",
     "grid",
     "identity",

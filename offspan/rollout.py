@@ -7,7 +7,7 @@ any problem and controller is differentiated through its costates, which keeps t
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,12 +15,13 @@ import jax.numpy as jnp
 from jax.core import eval_jaxpr
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Jaxpr
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_floats, as_states
+from offspan.errors import OffspanError, as_count, as_floats, as_states
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
+from offspan.problems.variants import as_noise_key, is_noisy, layers, without_noise
 
 Controller = Callable[[Array], Array]
 
@@ -39,8 +40,8 @@ class Trajectory(eqx.Module):
     costs: Float[Array, "t"]
 
 
-def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"]) -> Trajectory:
-    """x_{h+1} = step(x_h, π(x_h)) for h = 0..H−1  [R24, eq:state_evol].
+def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"], *, key: Any = None) -> Trajectory:
+    """x_{h+1} = step(x_h, π(x_h)) for h = 0..H−1  [R24, eq:state_evol]. Of a `Noisy` problem, with noise drawn from `key`.
 
     >>> import jax.numpy as jnp, offspan
     >>> offspan.rollout(offspan.identity(1, horizon=3), offspan.Linear([[-0.5]]), jnp.array([8.0])).states.tolist()
@@ -48,7 +49,7 @@ def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"])
     """
     n = problem.state_dim
     x0 = as_floats("rollout", "x0", x0, shape=(n,), meaning=f"shape ({n},), one state (`cost` takes sets of states)")
-    return _rollout(problem, controller, x0.astype(_state_dtype(problem, controller, x0)))
+    return _rollout(problem, controller, x0.astype(_state_dtype(problem, controller, x0)), as_noise_key("rollout", problem, key))
 
 
 def _state_dtype(problem: Problem, controller: Controller, x0: Array) -> jnp.dtype:
@@ -73,42 +74,87 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
 
 
 @eqx.filter_jit
-def _rollout(problem, controller, x0):
-    def at(x):
-        u = controller(x)
-        return u, problem.stage_cost(x, u)
+def _rollout(problem, controller, x0, key):
+    plain, times = _times(problem, key, x0[None])
+    noise = None if times.control is None else times.control[0]
+    of_step = None if times.process is None else times.process[0]
 
-    def step(x, _):
-        u, c = at(x)
-        return problem.step(x, u), (x, u, c)
+    def at(x, noise, weight):
+        u = controller(x) if noise is None else controller(x) + noise
+        c = plain.stage_cost(x, u)
+        return u, c if weight is None else weight * c
 
-    x_H, before = jax.lax.scan(step, x0, length=problem.horizon)  # H steps: x_{H+1} is no part of the problem
-    return Trajectory(*(jnp.concatenate([values, last[None]]) for values, last in zip(before, (x_H, *at(x_H)), strict=True)))
+    def step(x, now):
+        h, noise, of_step, weight = now
+        u, c = at(x, noise, weight)
+
+        def following(x):
+            return plain.step(x, u) if of_step is None else plain.step(x, u) + of_step
+
+        return (following(x) if times.last is None else jax.lax.cond(h < times.last, following, lambda x: x, x)), (x, u, c)
+
+    before = lambda values: None if values is None else values[:-1]  # noqa: E731
+    # H steps: x_{H+1} is no part of the problem.
+    x_H, found = jax.lax.scan(step, x0, (times.clock(), before(noise), of_step, before(times.weights)), length=problem.horizon)
+    last = x_H, *at(x_H, *(None if values is None else values[-1] for values in (noise, times.weights)))
+    return Trajectory(*(jnp.concatenate([values, end[None]]) for values, end in zip(found, last, strict=True)))
 
 
-def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
+class _Times(NamedTuple):
+    """What differs from one time step to the next; None for none. Steps from `last` on are left out, and the states stand still."""
+
+    control: Float[Array, "s t m"] | None = None  # noise
+    process: Float[Array, "s h n"] | None = None
+    weights: Float[Array, "t"] | None = None  # of the stage costs
+    last: Int[Array, ""] | None = None
+
+    def clock(self) -> Int[Array, "h"] | None:
+        """h = 0..H−1, where it matters."""
+        return None if self.weights is None else jnp.arange(len(self.weights) - 1)
+
+
+def _times(problem: Problem, key, x0s: Float[Array, "s n"]) -> tuple[Problem, _Times]:
+    """The plain problem, and what a variant adds to it, in the precision of the states."""
+    plain, noisy, truncated = layers(problem)
+    noise = (None, None) if key is None or noisy is None else noisy.draw(key, x0s.shape[0])
+    weights = None if truncated is None else truncated.weights()
+    control, process, weights = jax.tree.map(lambda values: values.astype(x0s.dtype), (*noise, weights))
+    return plain, _Times(control, process, weights, None if truncated is None else truncated.last)
+
+
+def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"], *, key: Any = None, samples: int = 1) -> Float[Array, ""]:
     """J(π; X) = cost_scale · 1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} stage_cost(x_h, u_h)  [R24, eq:general_cost].
+
+    Of a `Noisy` problem it is the mean over `samples` trajectories from each state, with noise drawn from `key`: an unbiased estimate of
+    the expected cost, differentiated with the noise held fixed. The same key is the same noise, whatever the controller.
 
     >>> import jax.numpy as jnp, offspan
     >>> float(offspan.cost(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), jnp.array([[1.0]])))  # 1 + 1/4 + 1/16
     1.3125
     """
-    return _cost(problem, controller, as_states("cost", "x0s", x0s, problem.state_dim))
+    x0s = as_states("cost", "x0s", x0s, problem.state_dim)
+    key = as_noise_key("cost", problem, key)
+    if as_count("cost", "samples", samples, least=1) > 1 and key is not None:
+        x0s = jnp.repeat(x0s, samples, axis=0)
+    return _cost(problem, controller, x0s, key)
 
 
 @eqx.filter_jit
-def _cost(problem, controller, x0s):
-    def at(x):
-        u = controller(x)
-        return u, problem.stage_cost(x, u)
-
+def _cost(problem, controller, x0s, key):
     x0s = x0s.astype(_state_dtype(problem, controller, x0s[0]))
+    plain, times = _times(problem, key, x0s)
+
+    def at(x, *noise):
+        u = controller(x) + noise[0] if noise else controller(x)
+        return u, plain.stage_cost(x, u)
+
     # All that a step depends on (weights, matrices, what functions close over) becomes an argument that can be differentiated by.
     # jax.closure_convert leaves whole numbers in the closure, where a custom derivative must not have traced values.
-    control = jax.make_jaxpr(at)(x0s[0])
-    move = jax.make_jaxpr(problem.step)(x0s[0], jax.eval_shape(at, x0s[0])[0])
+    one = (x0s[0],) if times.control is None else (x0s[0], times.control[0, 0])
+    control = jax.make_jaxpr(at)(*one)
+    move = jax.make_jaxpr(plain.step)(x0s[0], jax.eval_shape(at, *one)[0])
     step = _Step(control.jaxpr, move.jaxpr, len(control.consts))
-    return problem.cost_scale * _mean_cost(step, problem.horizon, x0s, [*control.consts, *move.consts])
+    return problem.cost_scale * _mean_cost(step, problem.horizon, x0s, times, [*control.consts, *move.consts])
 
 
 class _Step(NamedTuple):
@@ -118,9 +164,9 @@ class _Step(NamedTuple):
     move: Jaxpr
     split: int
 
-    def at(self, parameters, x):
+    def at(self, parameters, x, noise=None):
         """u_h and c(x_h)."""
-        u, c = eval_jaxpr(self.control, parameters[: self.split], x)
+        u, c = eval_jaxpr(self.control, parameters[: self.split], x, *([] if noise is None else [noise]))
         return u, c
 
     def following(self, parameters, x, u):
@@ -130,23 +176,39 @@ class _Step(NamedTuple):
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _mean_cost(step, horizon, x0s, parameters):
+def _mean_cost(step, horizon, x0s, times, parameters):
     """1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} c(x_h)."""
-    return _nudged_cost(step, parameters, x0s, jnp.zeros((x0s.shape[0], horizon, x0s.shape[1]), x0s.dtype))[0]
+    return _nudged_cost(step, parameters, times, x0s, _no_nudges(horizon, x0s, times))[0]
 
 
-def _nudged_cost(step, parameters, x0s, nudges):
+def _no_nudges(horizon, x0s, times):
+    """After each step: none, or the noise of the process."""
+    return jnp.zeros((x0s.shape[0], horizon, x0s.shape[1]), x0s.dtype) if times.process is None else times.process
+
+
+def _nudged_cost(step, parameters, times, x0s, nudges):
     """The mean cost where states are nudged after each step, and the states x_0..x_H."""
 
-    def nudged_step(x, nudge):
-        u, c = step.at(parameters, x)
-        return step.following(parameters, x, u) + nudge, (x, c)
+    def nudged_step(x, now):
+        h, nudge, noise, weight = now
 
-    def of_one(x0, nudges):
-        x_H, (X, C) = jax.lax.scan(nudged_step, x0, nudges)
-        return C.sum() + step.at(parameters, x_H)[1], jnp.concatenate([X, x_H[None]])
+        def advance(x):
+            u, c = step.at(parameters, x, noise)
+            return step.following(parameters, x, u) + nudge, c if weight is None else weight * c
 
-    totals, X = jax.vmap(of_one)(x0s, nudges)
+        def stay(x):
+            return x, jnp.zeros_like(nudge, shape=())
+
+        following, c = advance(x) if times.last is None else jax.lax.cond(h < times.last, advance, stay, x)
+        return following, (x, c)
+
+    def of_one(x0, nudges, noise):
+        before = lambda values: None if values is None else values[:-1]  # noqa: E731
+        x_H, (X, C) = jax.lax.scan(nudged_step, x0, (times.clock(), nudges, before(noise), before(times.weights)))
+        c_H = step.at(parameters, x_H, None if noise is None else noise[-1])[1]
+        return C.sum() + (c_H if times.weights is None else times.weights[-1] * c_H), jnp.concatenate([X, x_H[None]])
+
+    totals, X = jax.vmap(of_one)(x0s, nudges, times.control)
     return totals.mean(), X
 
 
@@ -158,35 +220,55 @@ def _mean_cost_jvp(step, horizon, primals, tangents):
     The sums over h have no order, so their terms are computed together: large matrix products in place of many small ones. Forward mode
     goes through the costates, too, and so keeps whole trajectories, as reverse mode always does.
     """
-    x0s, parameters = primals
-    dx0s, dparameters = tangents
-    nudges = jnp.zeros((x0s.shape[0], horizon, x0s.shape[1]), x0s.dtype)
-    by_states = jax.value_and_grad(partial(_nudged_cost, step, parameters), argnums=(0, 1), has_aux=True)
-    (value, X), (first_costates, costates) = by_states(x0s, nudges)
+    x0s, times, parameters = primals
+    dx0s, dtimes, dparameters = tangents
+    by_states = jax.value_and_grad(partial(_nudged_cost, step, parameters, times), argnums=(0, 1), has_aux=True)
+    (value, X), (first_costates, costates) = by_states(x0s, _no_nudges(horizon, x0s, times))
 
     # What is not differentiated by has no tangent, rather than a zero one: 0 · ∞ would be NaN.
-    moving = {i: tangent for i, tangent in enumerate(dparameters) if not _is_zero(tangent)}
+    together, changes = [times.control, times.weights, *parameters], [dtimes.control, dtimes.weights, *dparameters]
+    moving = {i: tangent for i, tangent in enumerate(changes) if not _is_zero(tangent)}
 
     def at_fixed_states(moved):
-        together = [moved.get(i, parameter) for i, parameter in enumerate(parameters)]
-        U, C = jax.vmap(jax.vmap(partial(step.at, together)))(X)
-        following = jax.vmap(jax.vmap(partial(step.following, together)))(X[:, :-1], U[:, :-1])
-        return jnp.sum(costates * following) + C.sum(axis=1).mean()
+        noise, weights, *constants = [moved.get(i, one) for i, one in enumerate(together)]
+        if noise is None:
+            U, C = jax.vmap(jax.vmap(partial(step.at, constants)))(X)
+        else:
+            U, C = jax.vmap(jax.vmap(partial(step.at, constants)))(X, noise)
+        following = jax.vmap(jax.vmap(partial(step.following, constants)))(X[:, :-1], U[:, :-1])
+        return jnp.sum(costates * following) + (C if weights is None else weights[None] * C).sum(axis=1).mean()
 
     change = jnp.zeros_like(value)
     if moving:
-        change += jax.jvp(at_fixed_states, ({i: parameters[i] for i in moving},), (moving,))[1]
+        change += jax.jvp(at_fixed_states, ({i: together[i] for i in moving},), (moving,))[1]
     if not _is_zero(dx0s):
         change += jnp.sum(first_costates * dx0s)
+    if not _is_zero(dtimes.process):
+        change += jnp.sum(costates * dtimes.process)
     return value, change
 
 
 def _is_zero(tangent) -> bool:
-    return isinstance(tangent, SymbolicZero) or getattr(tangent, "dtype", None) == jax.dtypes.float0
+    return tangent is None or isinstance(tangent, SymbolicZero) or getattr(tangent, "dtype", None) == jax.dtypes.float0
 
 
-def lqr_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[Array, "m n"]:
+def expected_cost(problem: Problem, K: Float[ArrayLike, "m n"] | Linear, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
+    """E J(K; X) = Σ_{h=0}^{H} tr((Q + KᵀRK) Σ_h) + (H+1) tr(R C Cᵀ) of an LQR, with or without noise, exactly  [beyond R24].
+
+    Σ_0 = 1/|X| Σ_{x∈X} x xᵀ and Σ_{h+1} = M Σ_h Mᵀ + W, with M = A + BK and W = B C CᵀBᵀ + P Pᵀ (`Noisy` has C and P).
+
+    >>> import jax.numpy as jnp, offspan
+    >>> noisy = offspan.Noisy(offspan.identity(1, horizon=2), control=0.5)
+    >>> float(offspan.expected_cost(noisy, jnp.array([[0.0]]), jnp.array([[1.0]])))  # 1 + (1 + 1/4) + (1 + 2/4)
+    3.75
+    """
+    return _moments("expected_cost", problem, K, x0s)[0]
+
+
+def lqr_gradient(problem: Problem, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]) -> Float[Array, "m n"]:
     """∇J(K; X) = 1/|X| Σ_{x_0∈X} Σ_h p_h x_hᵀ, by the recursion of `lqr_cost_and_gradient`; for R = 0 it is [R24, lem:lqr_gradient].
+
+    Of a `Noisy` LQR it is the gradient of the expected cost.
 
     >>> import jax.numpy as jnp, offspan
     >>> K, one = jnp.array([[-0.5]]), jnp.array([[1.0]])  # J(K) = 1 + (1 + K)² + (1 + K)⁴
@@ -197,15 +279,43 @@ def lqr_gradient(problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike,
 
 
 def lqr_cost_and_gradient(
-    problem: LQR, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]
+    problem: Problem, K: Float[ArrayLike, "m n"], x0s: Float[ArrayLike, "s n"]
 ) -> tuple[Float[Array, ""], Float[Array, "m n"]]:
     """J(K; X) and ∇J(K; X) = 1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} p_h x_hᵀ, for u = K x.
 
     With λ_{H+1} = 0 and, backwards from h = H:  p_h = Bᵀλ_{h+1} + 2R u_h  and  λ_h = 2Q x_h + Aᵀλ_{h+1} + Kᵀp_h.
     λ_h is the derivative of the cost-to-go by x_h, and p_h the one by u_h.
     """
-    x0s = as_states("lqr_gradient", "x0s", x0s, as_lqr("lqr_gradient", problem).state_dim)
+    if is_noisy(problem):
+        return _moments("lqr_gradient", problem, K, x0s)
+    problem = as_lqr("lqr_gradient", without_noise(problem))
+    x0s = as_states("lqr_gradient", "x0s", x0s, problem.state_dim)
     return _lqr_cost_and_gradient(problem, as_gain("lqr_gradient", problem, K), x0s)
+
+
+def _moments(where: str, problem: Problem, K: Any, x0s: Any) -> tuple[Float[Array, ""], Float[Array, "m n"]]:
+    lqr, noisy, _ = layers(problem)
+    lqr = as_lqr(where, lqr)
+    x0s = as_states(where, "x0s", x0s, lqr.state_dim)
+    C, P = (None, None) if noisy is None else (noisy.control, noisy.process)
+    return _expected_cost_and_gradient(lqr, C, P, as_gain(where, lqr, K), x0s)
+
+
+@jax.jit
+def _expected_cost_and_gradient(problem, C, P, K, x0s):
+    """With Λ_{H+1} = 0 and Λ_h = Q + KᵀRK + MᵀΛ_{h+1}M, backwards: ∇ = 2 Σ_{h=0}^{H} (BᵀΛ_{h+1}M + RK) Σ_h."""
+    A, B, Q, R, H = problem.A, problem.B, problem.Q, problem.R, problem.horizon
+    M, weight = A + B @ K, Q + K.T @ R @ K
+    W, of_control = jnp.zeros_like(A), jnp.zeros_like(R)
+    if C is not None:
+        W, of_control = W + B @ C @ C.T @ B.T, C @ C.T
+    if P is not None:
+        W += P @ P.T
+    first = (x0s.T @ x0s / len(x0s)).astype(jnp.result_type(A, x0s))
+    _, moments = jax.lax.scan(lambda S, _: (M @ S @ M.T + W, S), first, length=H + 1)
+    _, costates = jax.lax.scan(lambda L, _: (weight + M.T @ L @ M, L), jnp.zeros_like(M), length=H + 1)  # Λ_{H+1}, …, Λ_1
+    gradient = 2 * jnp.einsum("hij,hjk->ik", B.T @ costates[::-1] @ M + (R @ K)[None], moments)
+    return jnp.sum(weight * moments.sum(axis=0)) + (H + 1) * jnp.sum(R * of_control), gradient
 
 
 @jax.jit

@@ -9,3 +9,4 @@ from offspan.problems.lqr import identity as identity
 from offspan.problems.lqr import shift as shift
 from offspan.problems.pendulum import Pendulum as Pendulum
 from offspan.problems.quadcopter import Quadcopter as Quadcopter
+from offspan.problems.variants import Noisy as Noisy

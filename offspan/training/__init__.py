@@ -8,6 +8,10 @@ from offspan.training.estimators import Adjoint as Adjoint
 from offspan.training.estimators import Estimate as Estimate
 from offspan.training.estimators import Estimator as Estimator
 from offspan.training.estimators import Exact as Exact
+from offspan.training.estimators import GradientQuality as GradientQuality
+from offspan.training.estimators import Reinforce as Reinforce
+from offspan.training.estimators import TwoPoint as TwoPoint
+from offspan.training.estimators import gradient_quality as gradient_quality
 from offspan.training.lqr_sweep import train_lqr_batch as train_lqr_batch
 from offspan.training.stopping import CostBelow as CostBelow
 from offspan.training.stopping import NoImprovement as NoImprovement

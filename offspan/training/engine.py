@@ -197,7 +197,7 @@ def run_batch(
         jnp.zeros(runs, int),
         jnp.full(runs, RUNNING),
     )
-    dtype = jax.eval_shape(lambda X: cost(settings.problem, controllers[0], X), x0s[0]).dtype
+    dtype = jax.eval_shape(lambda X: cost(settings.problem, controllers[0], X, key=key), x0s[0]).dtype
     done, recorded, costs = 0, [np.empty(0, int)], [np.empty((runs, 0), dtype)]  # of each chunk
     if resume is not None:
         loop = _restore(where, resume, loop, iterations, record_every)
@@ -335,7 +335,7 @@ def _results(mesh, settings, structure, x0s, loop) -> tuple[PyTree, Float[Array,
         settings, structure = eqx.combine(shared, constants)
 
         def result(run: LoopState, x0s):
-            J = cost(settings.problem, eqx.combine(run.weights, structure), x0s)
+            J = cost(settings.problem, eqx.combine(run.weights, structure), x0s, key=jax.random.fold_in(run.key, run.iteration))
             returned = settings.stop.result(run.memory, J, run.weights)
             return _where(run.status == int(Status.diverged), run.weights, returned), J
 

@@ -15,7 +15,8 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_positive, as_states
 from offspan.problems.base import Problem
-from offspan.problems.lqr import LQR, as_lqr
+from offspan.problems.lqr import as_lqr
+from offspan.problems.variants import is_noisy, without_noise
 from offspan.rollout import Controller, as_gain
 from offspan.training.engine import Batch, Run, Settings, run_batch
 from offspan.training.estimators import Adjoint, Estimator, Exact, Loss
@@ -111,7 +112,7 @@ def train_batch(
 
 
 def train_lqr(
-    problem: LQR,
+    problem: Problem,
     x0s: Float[ArrayLike, "s n"],
     *,
     learning_rate: float,
@@ -122,7 +123,8 @@ def train_lqr(
 ) -> Run:
     """K ← K − η ∇J(K; S), from K(1) = 0 unless `K0` says otherwise, by the adjoint gradient  [R24, eq:policy_grad].
 
-    With `clip`, a gradient of larger norm is scaled down to it, as by `optax.clip_by_global_norm`.
+    With `clip`, a gradient of larger norm is scaled down to it, as by `optax.clip_by_global_norm`. On a `Noisy` LQR, J is the expected
+    cost.
 
     >>> import offspan
     >>> run = offspan.train_lqr(offspan.identity(2, horizon=2), offspan.basis(2, 1), learning_rate=0.1, iterations=100)
@@ -130,9 +132,10 @@ def train_lqr(
     finished [[-1.0, 0.0], [0.0, 0.0]]
     """
     where = "train_lqr"
-    x0s = as_states(where, "x0s", x0s, as_lqr(where, problem).state_dim)
-    K = jnp.zeros((problem.control_dim, problem.state_dim)) if K0 is None else as_gain(where, problem, K0, "K0")
-    K = K.astype(jnp.result_type(problem.A, x0s))
+    lqr = as_lqr(where, without_noise(problem))
+    x0s = as_states(where, "x0s", x0s, lqr.state_dim)
+    K = jnp.zeros((lqr.control_dim, lqr.state_dim)) if K0 is None else as_gain(where, lqr, K0, "K0")
+    K = K.astype(jnp.result_type(lqr.A, x0s))
     rate = jnp.asarray(as_positive(where, "learning_rate", learning_rate), K.dtype)
     largest = None if clip is None else jnp.asarray(as_positive(where, "clip", clip), K.dtype)
     settings = Settings(problem, Adjoint(), GradientDescent(rate, largest), Never())
@@ -212,8 +215,9 @@ def _checked(
     estimator = Exact(loss) if gradient is None else gradient
     if not isinstance(estimator, Estimator):
         raise OffspanError(f"{where}: `gradient` is {gradient!r}, but must be an estimator, such as Exact().")
-    if estimator.draws and key is None:
-        raise OffspanError(f"{where}: `key` is missing: {type(estimator).__name__} draws random numbers; pass `key=jax.random.key(0)`.")
+    if (estimator.draws or is_noisy(problem)) and key is None:
+        drawn = type(estimator).__name__ if estimator.draws else "a Noisy problem"
+        raise OffspanError(f"{where}: `key` is missing: {drawn} draws random numbers; pass `key=jax.random.key(0)`.")
     if isinstance(estimator, Exact) and estimator.loss is not None:
         _check_loss(where, estimator.loss, problem, controllers[0], x0s[0])
     return Settings(problem, estimator, optimizer, stop)

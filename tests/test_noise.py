@@ -1,0 +1,244 @@
+"""Noise, sampled gradients and shortened horizons: each against a plain loop, a closed form or the exact gradient of what it estimates."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import offspan
+from offspan.problems.variants import Truncated
+
+KEY = jax.random.key(0)
+
+
+def system(n=3, m=2, horizon=4, control_cost=0.5):
+    keys = jax.random.split(jax.random.key(1), 4)
+    R = control_cost * jnp.diag(jnp.arange(1.0, m + 1))
+    problem = offspan.LQR(0.5 * jax.random.normal(keys[0], (n, n)), jax.random.normal(keys[1], (n, m)), R=R, horizon=horizon)
+    return problem, 0.2 * jax.random.normal(keys[2], (m, n)), jax.random.normal(keys[3], (2, n))
+
+
+def noisy_loop(problem, K, x0s, noise, of_process):
+    """The mean cost with given noise, step by step."""
+    total = 0.0
+    for s, x in enumerate(x0s):
+        for h in range(problem.horizon + 1):
+            u = K @ x + noise[s, h]
+            total += x @ problem.Q @ x + u @ problem.R @ u
+            if h < problem.horizon:
+                x = problem.A @ x + problem.B @ u + of_process[s, h]
+    return total / len(x0s)
+
+
+def test_a_noisy_cost_is_the_loop_with_that_noise_and_so_are_its_derivatives():
+    problem, K, x0s = system()
+    C, P = jax.random.normal(jax.random.key(2), (2, 3)), jnp.diag(jnp.array([0.1, 0.0, 0.4]))
+
+    def cost(K, C, P):
+        return offspan.cost(offspan.Noisy(problem, control=C, process=P), offspan.Linear(K), x0s, key=KEY)
+
+    def plain(K, C, P):
+        return noisy_loop(problem, K, x0s, *offspan.Noisy(problem, control=C, process=P).draw(KEY, len(x0s)))
+
+    assert float(plain(K, C, P)) > 1.1 * float(offspan.cost(problem, offspan.Linear(K), x0s))
+    np.testing.assert_allclose(cost(K, C, P), plain(K, C, P), rtol=1e-12)
+    for ours, theirs in zip(jax.grad(cost, (0, 1, 2))(K, C, P), jax.grad(plain, (0, 1, 2))(K, C, P), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_a_noisy_rollout_moves_and_costs_as_the_loop():
+    problem, K, x0s = system()
+    noisy = offspan.Noisy(problem, control=0.3, process=[0.1, 0.2, 0.3])
+    trajectory = offspan.rollout(noisy, offspan.Linear(K), x0s[0], key=KEY)
+    noise, of_process = noisy.draw(KEY, 1)
+    assert noise is not None
+    assert of_process is not None
+    np.testing.assert_allclose(trajectory.controls, trajectory.states @ K.T + noise[0], rtol=1e-12)
+    following = trajectory.states[:-1] @ problem.A.T + trajectory.controls[:-1] @ problem.B.T + of_process[0]
+    np.testing.assert_allclose(trajectory.states[1:], following, rtol=1e-12)
+    np.testing.assert_allclose(trajectory.costs.sum(), noisy_loop(problem, K, x0s[:1], noise, of_process), rtol=1e-12)
+
+
+@pytest.mark.parametrize("control", [0.0, 0.3, [0.1, 0.5], [[0.3, 0.1, 0.0], [0.0, 0.2, 0.4]]])
+@pytest.mark.parametrize("process", [0.0, 0.2])
+def test_the_expected_cost_is_the_mean_of_sampled_ones(control, process):
+    problem, K, x0s = system()
+    noisy = offspan.Noisy(problem, control=control, process=process)
+    sampled = np.array([offspan.cost(noisy, offspan.Linear(K), x0s, key=key, samples=1000) for key in jax.random.split(KEY, 20)])
+    error = max(sampled.std(ddof=1) / np.sqrt(len(sampled)), 1e-12)
+    assert abs(sampled.mean() - float(offspan.expected_cost(noisy, K, x0s))) < 4 * error
+    np.testing.assert_allclose(jax.grad(lambda K: offspan.expected_cost(noisy, K, x0s))(K), offspan.lqr_gradient(noisy, K, x0s), rtol=1e-10)
+    if np.any(control) or process:
+        assert float(offspan.expected_cost(noisy, K, x0s)) > 1.001 * float(offspan.cost(problem, offspan.Linear(K), x0s))
+
+
+def test_the_same_key_is_the_same_noise_for_every_controller():
+    problem, K, x0s = system()
+    noisy = offspan.Noisy(problem, process=1.0)
+    near = [float(offspan.cost(noisy, offspan.Linear(K + shift), x0s, key=KEY, samples=10)) for shift in (0.0, 1e-9)]
+    assert abs(near[1] - near[0]) < 1e-6 < abs(near[0] - float(offspan.cost(noisy, offspan.Linear(K), x0s, key=jax.random.key(9))))
+
+
+@pytest.mark.parametrize("last", [1, 2, 4])
+def test_a_truncated_cost_is_that_of_the_shorter_problem_with_discount(last):
+    problem, K, x0s = system()
+    short = Truncated(problem, last, 0.7)
+
+    def plain(K):
+        x, total = x0s, 0.0
+        for h in range(last + 1):
+            u = x @ K.T
+            total += 0.7**h * (jnp.sum(x @ problem.Q * x) + jnp.sum(u @ problem.R * u))
+            x = x @ problem.A.T + u @ problem.B.T
+        return total / len(x0s)
+
+    cost = lambda K: offspan.cost(short, offspan.Linear(K), x0s)  # noqa: E731
+    np.testing.assert_allclose(cost(K), plain(K), rtol=1e-12)
+    np.testing.assert_allclose(jax.grad(cost)(K), jax.grad(plain)(K), rtol=1e-10)
+    rolled = sum(float(offspan.rollout(short, offspan.Linear(K), x0).costs.sum()) for x0 in x0s) / len(x0s)
+    np.testing.assert_allclose(rolled, plain(K), rtol=1e-12)
+
+
+def test_what_is_left_out_cannot_overflow():
+    """States that would overflow after the last step are not computed."""
+    problem, one = offspan.identity(1, horizon=5000), jnp.ones((1, 1))
+    grows = lambda K: offspan.cost(Truncated(problem, 3), offspan.Linear(K), one)  # noqa: E731
+    J, gradient = jax.value_and_grad(grows)(jnp.ones((1, 1)))
+    assert float(J) == 1 + 4 + 16 + 64
+    assert float(gradient[0, 0]) == 2 * 2 + 4 * 8 + 6 * 32
+    assert not np.isfinite(offspan.cost(problem, offspan.Linear(jnp.ones((1, 1))), one))
+
+
+def mean_and_error(estimator, problem, controller, x0s, draws=10_000):
+    """The mean of the estimates, each entry's standard error, and the mean of draws of the estimator's objective, differentiated."""
+
+    def one(keys):
+        exact = eqx.filter_grad(lambda controller: estimator.objective(keys[1], problem, controller, x0s))(controller)
+        return tuple(ravel_pytree(tree)[0] for tree in (estimator(keys[0], problem, controller, x0s).gradient, exact))
+
+    estimates, exact = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=500))(jax.random.split(KEY, (draws, 2)))
+    error = np.sqrt((np.var(estimates, axis=0, ddof=1) + np.var(exact, axis=0, ddof=1)) / draws)
+    return np.mean(estimates, axis=0), error, np.mean(exact, axis=0)
+
+
+ESTIMATORS = {
+    "two points": offspan.TwoPoint(radius=0.3, directions=2),
+    "reinforce": offspan.Reinforce(std=0.4, rollouts=3),
+    "reinforce without a baseline": offspan.Reinforce(std=0.4, rollouts=1, baseline=False),
+    "pathwise": offspan.Exact(samples=2),
+}
+
+
+@pytest.mark.parametrize("control_cost", [0.0, 0.5])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_estimators_are_unbiased_for_what_they_descend(name, control_cost):
+    problem, K, x0s = system(control_cost=control_cost)
+    noisy = offspan.Noisy(problem, process=0.2, control=0.1)
+    mean, error, exact = mean_and_error(ESTIMATORS[name], noisy, offspan.Linear(K), x0s)
+    assert np.linalg.norm(exact) > 10 * np.linalg.norm(error)
+    assert np.all(np.abs(mean - exact) < 4 * error)
+    if "reinforce" in name:  # in closed form, by the covariance recursion
+        total = offspan.Noisy(problem, process=0.2, control=float(np.hypot(0.4, 0.1)))
+        assert np.all(np.abs(mean - np.ravel(offspan.lqr_gradient(total, K, x0s))) < 4 * error)
+
+
+def pendulum():
+    problem = offspan.Pendulum(horizon=10)
+    return problem, offspan.MLP.init(jax.random.key(3), 2, 1, width=4, depth=2), jnp.array([[2.6, 0.0], [3.6, 0.0]])
+
+
+@pytest.mark.parametrize("name", ["two points", "reinforce"])
+def test_estimators_are_unbiased_on_the_pendulum(name):
+    mean, error, exact = mean_and_error(ESTIMATORS[name], *pendulum())
+    assert np.linalg.norm(exact) > 10 * np.linalg.norm(error)
+    assert np.all(np.abs(mean - exact) < 4.5 * error)  # the largest of 17 entries
+
+
+def test_two_points_give_the_gradient_of_a_quadratic_cost_itself():
+    """H = 1 and R = 0: J is quadratic in K, so that smoothing changes J by a constant."""
+    problem, K, x0s = system(horizon=1, control_cost=0.0)
+    mean, error, _ = mean_and_error(offspan.TwoPoint(radius=2.0, directions=4), problem, offspan.Linear(K), x0s)
+    exact = np.ravel(offspan.lqr_gradient(problem, K, x0s))
+    assert np.linalg.norm(exact) > 10 * np.linalg.norm(error)
+    assert np.all(np.abs(mean - exact) < 4 * error)
+
+
+class WrongSign(offspan.TwoPoint):
+    def __call__(self, *given):
+        found = super().__call__(*given)
+        return found._replace(gradient=jax.tree.map(jnp.negative, found.gradient))
+
+
+class OverStd(offspan.Reinforce):
+    """Divides by std in place of std²."""
+
+    def __call__(self, *given):
+        found = super().__call__(*given)
+        return found._replace(gradient=jax.tree.map(lambda g: g * self.std, found.gradient))
+
+
+class OwnBaseline(offspan.Reinforce):
+    """The mean of all rollouts, its own among them."""
+
+    def __call__(self, *given):
+        found = super().__call__(*given)
+        return found._replace(gradient=jax.tree.map(lambda g: g * (1 - 1 / self.rollouts), found.gradient))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [WrongSign(radius=0.3, directions=2), OverStd(std=0.4, rollouts=3), OwnBaseline(std=0.4, rollouts=2)],
+    ids=lambda e: type(e).__name__,
+)
+def test_a_wrong_estimator_is_seen(wrong):
+    problem, K, x0s = system(control_cost=0.0)
+    mean, error, exact = mean_and_error(wrong, problem, offspan.Linear(K), x0s)
+    assert np.any(np.abs(mean - exact) > 10 * error)
+    quality = offspan.gradient_quality(problem, offspan.Linear(K), x0s, wrong, key=KEY, repeats=4000)
+    assert quality.bias > 3 * quality.error
+
+
+def test_the_baseline_lowers_the_variance():
+    problem, K, x0s = system(control_cost=0.0)
+    with_it, without = (
+        offspan.gradient_quality(problem, offspan.Linear(K), x0s, offspan.Reinforce(0.4, 4, baseline=baseline), key=KEY, repeats=2000)
+        for baseline in (True, False)
+    )
+    assert with_it.variance < 0.7 * without.variance
+    assert with_it.cosine > without.cosine
+    assert max(with_it.bias / with_it.error, without.bias / without.error) < 2
+
+
+def test_rollouts_are_counted():
+    problem, K, x0s = system()
+    counts = {name: estimator(KEY, problem, offspan.Linear(K), x0s).rollouts for name, estimator in ESTIMATORS.items()}
+    assert counts == {"two points": (2 * 2 + 1) * 2, "reinforce": (3 + 1) * 2, "reinforce without a baseline": 2 * 2, "pathwise": 2 * 2}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_training_with_samples_lowers_the_cost_and_resumes_bit_for_bit(name):
+    problem, controller, x0s = pendulum()
+    problem = offspan.Noisy(problem, process=0.01)
+    starts = [controller, jax.tree.map(lambda w: 1.1 * w, controller)]
+    settings = {"optimizer": optax.adam(3e-3), "gradient": ESTIMATORS[name], "key": KEY, "record_every": 30}
+    seen = []
+    whole = offspan.train_batch(problem, starts, x0s, iterations=300, on_chunk=seen.append, **settings)
+    assert np.all(whole.cost[:, -1] < 0.95 * whole.cost[:, 0])
+    part = next(batch for batch in seen if 0 < batch.done < 300)
+    again = offspan.train_batch(problem, starts, x0s, iterations=300, resume=part, **settings)
+    for name, value in whole.to_arrays().items():
+        np.testing.assert_array_equal(again.to_arrays()[name], value, err_msg=name)
+
+
+def test_noise_trains_a_system_that_does_not_explore():
+    """On the identity, E_opt is 1 without noise, and goes to 0 with it: K_ext is reached."""
+    problem, seen = offspan.identity(3, horizon=4), offspan.basis(3, 1)
+    settings = {"learning_rate": 0.02, "iterations": 4000}
+    still = offspan.train_lqr(problem, seen, **settings)
+    assert float(offspan.normalized_optimality(problem, still.K, seen)) == 1.0
+    noisy = offspan.train_lqr(offspan.Noisy(problem, process=0.3), seen, **settings)
+    assert float(offspan.normalized_optimality(problem, noisy.K, seen)) < 1e-6
+    np.testing.assert_allclose(noisy.cost[-1], 1 + 4 * 3 * 0.3**2, rtol=1e-6)  # x_0, and after each step the new noise alone
