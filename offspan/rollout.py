@@ -294,23 +294,28 @@ def lqr_cost_and_gradient(
 
 
 def _moments(where: str, problem: Problem, K: Any, x0s: Any) -> tuple[Float[Array, ""], Float[Array, "m n"]]:
-    lqr, noisy, _ = layers(problem)
-    lqr = as_lqr(where, lqr)
-    x0s = as_states(where, "x0s", x0s, lqr.state_dim)
-    C, P = (None, None) if noisy is None else (noisy.control, noisy.process)
-    return _expected_cost_and_gradient(lqr, C, P, as_gain(where, lqr, K), x0s)
+    lqr, W, of_control = noise_covariances(problem, where)
+    return _expected_cost_and_gradient(lqr, W, of_control, as_gain(where, lqr, K), as_states(where, "x0s", x0s, lqr.state_dim))
+
+
+def noise_covariances(problem: Problem, where: str = "noise_covariances") -> tuple[LQR, Float[Array, "n n"], Float[Array, "m m"]]:
+    """The LQR without noise, W = B C CᵀBᵀ + P Pᵀ of each step, and C Cᵀ of the controls."""
+    plain, noisy, _ = layers(problem)
+    lqr = as_lqr(where, plain)
+    W, of_control = jnp.zeros_like(lqr.A), jnp.zeros_like(lqr.R)
+    if noisy is not None and noisy.control is not None:
+        of_control = noisy.control @ noisy.control.T
+        W += lqr.B @ of_control @ lqr.B.T
+    if noisy is not None and noisy.process is not None:
+        W += noisy.process @ noisy.process.T
+    return lqr, W, of_control
 
 
 @jax.jit
-def _expected_cost_and_gradient(problem, C, P, K, x0s):
+def _expected_cost_and_gradient(problem, W, of_control, K, x0s):
     """With Λ_{H+1} = 0 and Λ_h = Q + KᵀRK + MᵀΛ_{h+1}M, backwards: ∇ = 2 Σ_{h=0}^{H} (BᵀΛ_{h+1}M + RK) Σ_h."""
     A, B, Q, R, H = problem.A, problem.B, problem.Q, problem.R, problem.horizon
     M, weight = A + B @ K, Q + K.T @ R @ K
-    W, of_control = jnp.zeros_like(A), jnp.zeros_like(R)
-    if C is not None:
-        W, of_control = W + B @ C @ C.T @ B.T, C @ C.T
-    if P is not None:
-        W += P @ P.T
     first = (x0s.T @ x0s / len(x0s)).astype(jnp.result_type(A, x0s))
     _, moments = jax.lax.scan(lambda S, _: (M @ S @ M.T + W, S), first, length=H + 1)
     _, costates = jax.lax.scan(lambda L, _: (weight + M.T @ L @ M, L), jnp.zeros_like(M), length=H + 1)  # Λ_{H+1}, …, Λ_1

@@ -242,3 +242,85 @@ def test_noise_trains_a_system_that_does_not_explore():
     noisy = offspan.train_lqr(offspan.Noisy(problem, process=0.3), seen, **settings)
     assert float(offspan.normalized_optimality(problem, noisy.K, seen)) < 1e-6
     np.testing.assert_allclose(noisy.cost[-1], 1 + 4 * 3 * 0.3**2, rtol=1e-6)  # x_0, and after each step the new noise alone
+
+
+def test_a_horizon_curriculum_is_a_training_on_each_horizon_after_another():
+    """Against one plain `train` for each horizon, from where the one before it ended."""
+    problem, K, x0s = system(horizon=6, control_cost=0.1)
+    optimizer = optax.sgd(1e-3)
+    whole = offspan.train(problem, offspan.Linear(K), x0s, optimizer=optimizer, iterations=30, horizons=(2, 3, 6))
+    controller, costs = offspan.Linear(K), []
+    for horizon in (2, 3, 6):
+        shorter = offspan.LQR(problem.A, problem.B, problem.Q, problem.R, horizon=horizon)
+        part = offspan.train(shorter, controller, x0s, optimizer=optimizer, iterations=10)
+        controller, costs = part.controller, [*costs, *part.cost]
+    np.testing.assert_allclose(whole.K, controller.K, rtol=1e-10)
+    np.testing.assert_allclose(whole.cost, costs, rtol=1e-10)
+
+
+def test_a_discount_schedule_weighs_later_steps_less():
+    problem, K, x0s = system(horizon=3)
+    run = offspan.train(problem, offspan.Linear(K), x0s, optimizer=optax.sgd(1e-9), iterations=4, discounts=(0.5, 1.0))
+    np.testing.assert_allclose(run.cost[0], offspan.cost(Truncated(problem, 3, 0.5), offspan.Linear(K), x0s), rtol=1e-9)
+    np.testing.assert_allclose(run.cost[2:], float(offspan.cost(problem, offspan.Linear(K), x0s)), rtol=1e-6)
+
+
+def test_a_curriculum_in_a_batch_is_that_of_each_run_and_stopping_rules_see_the_last_stage_alone():
+    problem, K, x0s = system(horizon=6)
+    starts, optimizer = [offspan.Linear(K), offspan.Linear(1.5 * K), offspan.Linear(0 * K)], optax.sgd(1e-3)
+    settings = {"optimizer": optimizer, "iterations": 40, "horizons": (1, 6), "stop": offspan.CostBelow(1e9)}
+    batch = offspan.train_batch(problem, starts, x0s, record_every=1, **settings)
+    assert batch.iterations.tolist() == [20] * 3, "a rule that is always fulfilled stops at the first iteration of the last stage"
+    for r, start in enumerate(starts):
+        alone = offspan.train(problem, start, x0s, **settings)
+        assert alone.status == "converged"
+        np.testing.assert_allclose(batch.run(r).K, alone.K, rtol=1e-12)
+
+
+def test_a_curriculum_resumes_bit_for_bit():
+    problem, K, x0s = system(horizon=6)
+    seen = []
+    settings = {"optimizer": optax.adam(1e-3), "iterations": 200, "horizons": (2, 4, 6), "record_every": 10}
+    whole = offspan.train_batch(problem, [offspan.Linear(K)], x0s, on_chunk=seen.append, **settings)
+    part = next(batch for batch in seen if 0 < batch.done < 200)
+    again = offspan.train_batch(problem, [offspan.Linear(K)], x0s, resume=part, **settings)
+    for name, value in whole.to_arrays().items():
+        np.testing.assert_array_equal(again.to_arrays()[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("estimator", [offspan.TwoPoint(radius=0.1, directions=2), offspan.Reinforce(std=0.2, rollouts=3)])
+def test_estimators_are_unbiased_for_a_shortened_problem(estimator):
+    problem, K, x0s = system(horizon=6, control_cost=0.0)
+    mean, error, exact = mean_and_error(estimator, Truncated(problem, 3, 0.8), offspan.Linear(K), x0s)
+    short = offspan.LQR(problem.A, problem.B, problem.Q, horizon=3)
+    other = mean_and_error(estimator, short, offspan.Linear(K), x0s, draws=2000)[2]
+    assert np.linalg.norm(exact - other) > 0.1 * np.linalg.norm(exact), "the discount matters"
+    assert np.all(np.abs(mean - exact) < 4 * error)
+
+
+def test_a_long_unstable_plant_trains_with_clipping():
+    """Radius 1.02, H = 1000, from K = 0: without clipping, training diverges at the first update."""
+    problem = offspan.LQR([[1.02, 0.1], [0.0, 0.95]], horizon=1000)
+    seen = jnp.array([[1.0, 1.0]])
+    plain = offspan.train_lqr(problem, seen, learning_rate=1e-2, iterations=3000)
+    assert plain.status == "diverged"
+    clipped = offspan.train_lqr(problem, seen, learning_rate=1e-2, iterations=3000, clip=1.0)
+    assert clipped.status == "finished"
+    np.testing.assert_allclose(clipped.cost[-1], offspan.minimal_cost(problem, seen), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("n", "m"), [(3, 2), (2, 2), (9, 4)])
+@pytest.mark.parametrize("control_cost", [0.0, 0.5])
+def test_a_sweep_of_noisy_systems_equals_its_single_runs(n, m, control_cost):
+    """In lanes and by products, with and without noise in one batch; `train_lqr` goes by the covariance recursion."""
+    problem, K, x0s = system(n, m, horizon=4, control_cost=control_cost)
+    noises = [{"process": 0.3}, {"control": 0.2}, {}, {"process": 0.1 * jnp.eye(n)[:, :2], "control": [0.1] * m}]
+    problems, seen = [offspan.Noisy(problem, **noise) for noise in noises], [x0s[:1], x0s, x0s, x0s]
+    settings = {"learning_rate": 1e-3, "iterations": 50, "clip": 5.0}
+    batch = offspan.train_lqr_batch(problems, seen, K0=jnp.stack([K] * 4), record_every=10, **settings)
+    for r, (noisy, S) in enumerate(zip(problems, seen, strict=True)):
+        alone = offspan.train_lqr(noisy, S, K0=K, **settings)
+        np.testing.assert_allclose(batch.K[r], alone.K, rtol=1e-9)
+        np.testing.assert_allclose(batch.cost[r, :-1], alone.cost[::10], rtol=1e-10)
+        np.testing.assert_allclose(batch.cost[r, -1], offspan.expected_cost(noisy, alone.K, S), rtol=1e-10)
+    assert len(np.unique(batch.cost[1:, 0].round(9))) == 3, "the noise matters"

@@ -123,10 +123,11 @@ def test_a_chunk_takes_about_two_seconds(monkeypatch):
     monkeypatch.setattr(engine.time, "perf_counter", lambda: elapsed[0])
     advance = engine._advance
 
-    def slow(mesh, settings, structure, x0s, loop, count):
+    def slow(mesh, settings, structure, x0s, loop, span):
+        _, count = span
         elapsed[0] += 0.1 * int(count)
         sizes.append(int(count))
-        return advance(mesh, settings, structure, x0s, loop, count)
+        return advance(mesh, settings, structure, x0s, loop, span)
 
     monkeypatch.setattr(engine, "_advance", slow)
     offspan.train_lqr(offspan.shift(2, horizon=2), offspan.basis(2, 1), learning_rate=0.01, iterations=75)

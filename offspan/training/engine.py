@@ -7,7 +7,7 @@ the runs; a run that has ended is frozen until all have ended. One run is a batc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 from offspan.controllers import stack_weights, unstack_weights
 from offspan.errors import OffspanError
 from offspan.problems.base import Problem
+from offspan.problems.variants import Truncated
 from offspan.rollout import Controller, cost
 from offspan.training.estimators import Estimator
 from offspan.training.stopping import RUNNING, Status, StoppingRule
@@ -159,6 +160,23 @@ class LoopState(eqx.Module):
     status: Int[Array, "*r"]
 
 
+class Stages(eqx.Module):
+    """A schedule: stage i has the i-th share of the iterations, and descends the cost of the first `last[i]` steps, discounted.
+
+    All of it are arrays, so that one program serves every stage.
+    """
+
+    last: Int[Array, "k"]
+    discount: Float[Array, "k"]
+    iterations: Int[Array, ""]
+
+    def at(self, problem: Problem, iteration: Int[Array, ""]) -> tuple[Problem, Bool[Array, ""]]:
+        """The problem of an iteration, and whether it is that of the last stage."""
+        count = len(self.last)
+        stage = jnp.minimum(iteration * count // self.iterations, count - 1)
+        return Truncated(problem, self.last[stage], self.discount[stage]), stage == count - 1
+
+
 class Settings(NamedTuple):
     """What the compiled program depends on, beside shapes."""
 
@@ -166,6 +184,7 @@ class Settings(NamedTuple):
     estimator: Estimator
     optimizer: Any  # optax's, or another value with `init` and `update`
     stop: StoppingRule
+    stages: Stages | None = None
 
 
 def next_chunk(count: int, seconds: float) -> int:
@@ -215,7 +234,7 @@ def run_batch(
         returned = jax.tree.map(lambda leaf: np.asarray(leaf)[:runs], weights)
         return Batch(returned, structure, codes, made, done, np.concatenate(recorded), np.concatenate(costs, axis=1), carried=carried)
 
-    advance = lambda loop, count: _advance(mesh, settings, structure, x0s, loop, np.asarray(count))  # noqa: E731
+    advance = lambda loop, count: _advance(mesh, settings, structure, x0s, loop, (np.asarray(done), np.asarray(count)))  # noqa: E731
     chunk = 1
     if done < iterations:
         jax.block_until_ready(advance(loop, 0))  # compiles, so that the clock measures updates alone
@@ -278,17 +297,18 @@ def _restore(where: str, resume: Batch, start: LoopState, iterations: int, recor
 
 
 @eqx.filter_jit
-def _advance(mesh, settings, structure, x0s, loop, count):
-    """Up to `count` ≤ CHUNK updates of each run, as one program whatever `count` is; and the cost before each of them (r, CHUNK).
+def _advance(mesh, settings, structure, x0s, loop, span):
+    """Up to `count` ≤ CHUNK updates of each run after `begun`, as one program whatever these are; and the cost before each (r, CHUNK).
 
     The iteration that ends a run makes no update, and its cost is recorded.
     """
     shared, constants = eqx.partition((settings, structure), eqx.is_array)
 
-    def advance_share(shared, loop, x0s, count):
-        (problem, estimator, optimizer, stop), structure = eqx.combine(shared, constants)
+    def advance_share(shared, loop, x0s, span):
+        (whole, estimator, optimizer, stop, stages), structure = eqx.combine(shared, constants)
+        begun, count = span
 
-        def update(run: LoopState, x0s):
+        def update(problem, stops, run: LoopState, x0s):
             def estimate(weights):
                 return estimator(jax.random.fold_in(run.key, run.iteration), problem, eqx.combine(weights, structure), x0s)
 
@@ -300,6 +320,8 @@ def _advance(mesh, settings, structure, x0s, loop, count):
             )
             current, updated = (run.weights, run.optimizer_state), (eqx.apply_updates(run.weights, change), optimizer_state)
             memory, fired = stop.update(run.memory, run.iteration, found.cost, run.weights)
+            if stages is not None:  # costs of different stages cannot be compared, so that the rule sees the last stage alone
+                memory, fired = _where(stops, memory, run.memory), fired & stops
             status = jnp.where(_stays_finite(updated, current), RUNNING, int(Status.diverged))
             status = jnp.where(fired, int(Status.converged), status)
             status = jnp.where(jnp.isfinite(found.cost), status, int(Status.diverged))
@@ -314,16 +336,21 @@ def _advance(mesh, settings, structure, x0s, loop, count):
             made, loop, _ = carry
             return (made < count) & jnp.any(loop.status == RUNNING)
 
+        def step(made, loop):
+            # Every run that has not ended has made the same number of updates; a number that runs share does not turn `cond` into `where`.
+            problem, stops = (whole, True) if stages is None else stages.at(whole, begun + made)
+            return _each(partial(update, problem, stops))(loop, x0s)
+
         def body(carry):
             made, loop, costs = carry
-            loop, J = _each(update)(loop, x0s)
+            loop, J = step(made, loop)
             return made + 1, loop, costs.at[made].set(J)
 
-        J = jax.eval_shape(_each(update), loop, x0s)[1]
+        J = jax.eval_shape(step, count, loop)[1]
         _, loop, costs = jax.lax.while_loop(unfinished, body, (0, loop, jnp.full((CHUNK, *J.shape), jnp.nan, J.dtype)))
         return loop, costs.T
 
-    return _on_devices(mesh, advance_share)(shared, loop, x0s, count)
+    return _on_devices(mesh, advance_share)(shared, loop, x0s, span)
 
 
 @eqx.filter_jit

@@ -4,8 +4,11 @@ Both compute, for a controller K with closed loop M = A + BK and W = Q + KᵀRK,
 
     X_{h+1} = M X_h,      Λ_H = 2 W X_H,   Λ_h = 2 W X_h + MᵀΛ_{h+1},      ∇J = 1/|S| (Bᵀ Σ_{h<H} Λ_{h+1} X_hᵀ + 2RK Σ_{h≤H} X_h X_hᵀ)
 
-which is `lqr_gradient` with the sums taken out of the time loop. What a batch does not need (R = 0, Q = I, B = I, no clipping) is None, and
-left out of its program.
+which is `lqr_gradient` with the sums taken out of the time loop. What a batch does not need (R = 0, Q = I, B = I, no clipping, no noise) is
+None, and left out of its program.
+
+Noise is more states: with x_{h+1} = M x_h + L w_h, each column l of L starts anew after every step, and E J is J(S) plus the stage costs of
+M^k l for k = 0..H−1, each as often as it occurs, H − k times. So `weights` holds 1/|S| for the seen states and H − k for these.
 """
 
 import functools
@@ -30,6 +33,7 @@ class Systems(NamedTuple):
     x0s: Float[Array, "r s n"]
     learning_rate: Float[Array, "r"]
     clip: Float[Array, "r"] | None = None  # the largest norm of a gradient
+    weights: Float[Array, "r t s"] | None = None  # of the stage costs from each state; None for 1/s
 
 
 def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, count) -> Float[Array, "r m n"]:
@@ -38,34 +42,40 @@ def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, c
     Every product is a sum of elementwise products, written out, so that the compiler sees loops over runs and nothing else. It pays while
     n is small.
     """
-    A, B, Q, R, X0, learning_rate, clip, K = map(_runs_last, (*systems, K))
+    A, B, Q, R, X0, learning_rate, clip, weights, K = map(_runs_last, (*systems, K))
     X0 = jnp.swapaxes(X0, 0, 1)  # (n, s, r)
-    seen = X0.shape[1]
+    seen = X0.shape[1] if weights is None else 1
     rate = (learning_rate / seen)[None, None, :]
     if X0.shape[1] == 2:
         # The compiler's code for an axis of two takes 17 µs where that for an axis of three takes 9; a zero state stays zero.
         X0 = jnp.pad(X0, ((0, 0), (0, 1), (0, 0)))
+        weights = None if weights is None else jnp.pad(weights, ((0, 0), (0, 1), (0, 0)))
 
     def update(_, K):
         M = A + (K if B is None else _product(B, K))
         W = _weight_in_lanes(Q, R, K)
 
-        def weighted(X):
-            return 2 * (X if W is None else _product(W, X))
+        def counted(X, weight):
+            return X if weight is None else weight[None] * X
+
+        def weighted(X, weight):
+            return 2 * counted(X if W is None else _product(W, X), weight)
 
         def forwards(X, _):
             return _product(M, X), X
 
-        def backwards(carry, X):
-            costates, total = carry
-            return (weighted(X) + _transposed_product(M, costates), total + _outer_product(costates, X)), None
+        def backwards(carry, at_h):
+            (costates, total), (X, weight) = carry, at_h
+            return (weighted(X, weight) + _transposed_product(M, costates), total + _outer_product(costates, X)), None
 
+        before, last = _split_off_last(weights)
         X_H, states = jax.lax.scan(forwards, X0, length=horizon, unroll=horizon <= WRITTEN_OUT)  # X_0..X_{H−1}
-        start = weighted(X_H), jnp.zeros_like(A)
-        (_, total), _ = jax.lax.scan(backwards, start, states, reverse=True, unroll=horizon <= WRITTEN_OUT)
+        start = weighted(X_H, last), jnp.zeros_like(A)
+        (_, total), _ = jax.lax.scan(backwards, start, (states, before), reverse=True, unroll=horizon <= WRITTEN_OUT)
         gradient = total if B is None else _transposed_product(B, total)
         if R is not None:
-            visited, _ = jax.lax.scan(lambda total, X: (total + _outer_product(X, X), None), _outer_product(X_H, X_H), states)
+            add = lambda total, at_h: (total + _outer_product(counted(*at_h), at_h[0]), None)  # noqa: E731
+            visited, _ = jax.lax.scan(add, _outer_product(counted(X_H, last), X_H), (states, before))
             gradient += 2 * _product(_product(R, K), visited)
         return K - rate * (gradient if clip is None else clipped(gradient, (seen * clip)[None, None, :], (0, 1)))
 
@@ -98,6 +108,11 @@ def _weight_in_lanes(Q, R, K):
     return (identity if Q is None else Q) + _transposed_product(K, _product(R, K))
 
 
+def _split_off_last(weights: Array | None) -> tuple[Any, Any]:
+    """Those of h = 0..H−1, and that of H."""
+    return (None, None) if weights is None else (weights[:-1], weights[-1])
+
+
 def _runs_last(M: Array | None) -> Any:
     return None if M is None else jnp.moveaxis(M, 0, -1)
 
@@ -120,8 +135,8 @@ def _sum(terms: Iterable[Array]) -> Array:
 
 def descend_by_products(systems: Systems, K: Float[Array, "m n"], horizon: int, count) -> Float[Array, "m n"]:
     """`count` updates of one run by matrix products, states as rows; the sum over times and states is one product, (n, H·s) by (H·s, n)."""
-    A, B, Q, R, X0, learning_rate, clip = systems
-    s, n = X0.shape
+    A, B, Q, R, X0, learning_rate, clip, weights = systems
+    s, n = X0.shape if weights is None else (1, X0.shape[1])
     rate = learning_rate / s
 
     def update(_, K):
@@ -129,22 +144,24 @@ def descend_by_products(systems: Systems, K: Float[Array, "m n"], horizon: int, 
         M_transposed = jax.lax.optimization_barrier(M.T)  # laid out once, not in every product
         W = _weight(Q, R, K)
 
-        def weighted(X):
-            return 2 * (X if W is None else X @ W)
+        def weighted(X, weight):
+            return 2 * (X if W is None else X @ W) * (1 if weight is None else weight[:, None])
 
         def forwards(X, _):
             return X @ M_transposed, X
 
-        def backwards(costates, X):
-            return weighted(X) + costates @ M, costates
+        def backwards(costates, at_h):
+            return weighted(*at_h) + costates @ M, costates
 
+        before, last = _split_off_last(weights)
         X_H, states = jax.lax.scan(forwards, X0, length=horizon)  # X_0..X_{H−1}
-        _, costates = jax.lax.scan(backwards, weighted(X_H), states, reverse=True)  # Λ_1..Λ_H, in line with them
+        _, costates = jax.lax.scan(backwards, weighted(X_H, last), (states, before), reverse=True)  # Λ_1..Λ_H, in line with them
         total = jnp.einsum("hsi,hsj->ij", costates, states)
         gradient = total if B is None else B.T @ total
         if R is not None:
             visited = jnp.concatenate([states, X_H[None]]).reshape(-1, n)
-            gradient += 2 * R @ K @ (visited.T @ visited)
+            often = visited if weights is None else weights.reshape(-1, 1) * visited
+            gradient += 2 * R @ K @ (often.T @ visited)
         return K - rate * (gradient if clip is None else clipped(gradient, s * clip))
 
     return jax.lax.fori_loop(0, count, update, K)

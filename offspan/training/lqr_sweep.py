@@ -24,7 +24,10 @@ from jaxtyping import ArrayLike, Float
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_positive, as_positive_array, as_states
 from offspan.measures import normalization
+from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
+from offspan.problems.variants import is_noisy, without_noise
+from offspan.rollout import noise_covariances
 from offspan.training.engine import CHUNK, Batch, next_chunk
 from offspan.training.lqr_kernels import (
     Systems,
@@ -43,7 +46,7 @@ MEASURES = ("normalized_optimality", "normalized_cost")
 
 
 def train_lqr_batch(
-    problems: Sequence[LQR],
+    problems: Sequence[Problem],
     x0s: Sequence[Float[ArrayLike, "_ n"]],
     *,
     learning_rate: float | Sequence[float] | np.ndarray,
@@ -57,11 +60,12 @@ def train_lqr_batch(
 ) -> Batch:
     """K_r ← K_r − η_r ∇J_r(K_r; S_r) for every run r at once; each has its own problem, seen states, learning rate and start.
 
-    Each run is that of `train_lqr`  [R24, eq:policy_grad]. All problems have one n, m and H; the seen sets may differ in size. Records are
-    NaN where a measure is not defined. `on_chunk` is called with the batch after each chunk of iterations, and `resume` continues such a
-    batch bit for bit, also to more iterations; later chunks fill the same record arrays, so copy what you keep longer. A run that diverges
-    is found, and its last finite controller restored, at the next multiple of 1,000 iterations. `memory_limit` is in bytes, by default
-    what is free.
+    Each run is that of `train_lqr`  [R24, eq:policy_grad]. All problems have one n, m and H; the seen sets may differ in size. Of a `Noisy`
+    LQR, J is the expected cost, and the measures are those without noise. Records are NaN where a measure is not defined.
+
+    `on_chunk` is called with the batch after each chunk of iterations, and `resume` continues such a batch bit for bit, also to more
+    iterations; later chunks fill the same record arrays, so copy what you keep longer. A run that diverges is found, and its last finite
+    controller restored, at the next multiple of 1,000 iterations. `memory_limit` is in bytes, by default what is free.
 
     >>> import offspan
     >>> systems, seen = [offspan.identity(2, horizon=2), offspan.shift(2, horizon=2)], [offspan.basis(2, 1)] * 2
@@ -73,7 +77,7 @@ def train_lqr_batch(
     problems, x0s = list(problems), list(x0s)
     if not problems or len(problems) != len(x0s):
         raise OffspanError(f"{where}: `problems` has {len(problems)} entries and `x0s` {len(x0s)}; pass one seen set for each problem.")
-    shapes = {(as_lqr(where, p).state_dim, p.control_dim, p.horizon) for p in problems}
+    shapes = {(as_lqr(where, without_noise(p)).state_dim, p.control_dim, p.horizon) for p in problems}
     if len(shapes) > 1:
         raise OffspanError(f"{where}: `problems` have several shapes (n, m, H), {sorted(shapes)}; train each shape in its own batch.")
     (n, m, _), runs = shapes.pop(), len(problems)
@@ -87,9 +91,10 @@ def train_lqr_batch(
     recorded = np.unique(np.append(np.arange(0, iterations, every), iterations))
     _check_memory(where, runs, n, m, len(recorded), memory_limit)
 
-    dtype = np.result_type(*(p.A.dtype for p in problems), *x0s)
-    sizes = np.array([len(x) for x in x0s])
-    groups = [_Group(problems, x0s, rates, largest, np.flatnonzero(sizes == size), dtype) for size in np.unique(sizes)]
+    dtype = np.result_type(*(as_lqr(where, without_noise(p)).A.dtype for p in problems), *x0s)
+    alike = np.array([[len(x), is_noisy(p)] for x, p in zip(x0s, problems, strict=True)])  # in size and in whether there is noise
+    every_group = [np.flatnonzero((alike == one).all(axis=1)) for one in np.unique(alike, axis=0)]
+    groups = [_Group(problems, x0s, rates, largest, members, dtype) for members in every_group]
     if resume is None:
         start = np.zeros((runs, m, n)) if K0 is None else np.asarray(as_floats(where, "K0", K0, shape=(runs, m, n), meaning="one K a run"))
         empty = np.full((runs, len(recorded)), np.nan, dtype)
@@ -209,25 +214,29 @@ class _Group:
     """The runs whose seen sets have one size: on the host for what happens once, on the devices for what happens in every iteration."""
 
     def __init__(
-        self, problems: list[LQR], x0s: list[np.ndarray], rates: np.ndarray, clip: float | None, members: np.ndarray, dtype: np.dtype
+        self, problems: list[Problem], x0s: list[np.ndarray], rates: np.ndarray, clip: float | None, members: np.ndarray, dtype: np.dtype
     ):
         self.members, self.problems, self.clip = members, [problems[r] for r in members], clip
-        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]).astype(dtype), *self.problems)
+        plain = [as_lqr("train_lqr_batch", without_noise(problem)) for problem in self.problems]
+        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]).astype(dtype), *plain)
         self.x0s, self.rates = np.stack([x0s[r] for r in members]).astype(dtype), rates[members].astype(dtype)
+        self.columns, weights, constant = _with_noise(self.problems, self.x0s)
         n, m = stacked.state_dim, stacked.control_dim
-        self.layout = _Layout.of(len(members), n, m, self.x0s.shape[1], stacked.horizon)
+        self.layout = _Layout.of(len(members), n, m, self.columns.shape[1], stacked.horizon)
         put, eye = self.layout.put, np.eye(n)
         self.systems = Systems(
             put(stacked.A),
             None if m == n and np.all(eye == stacked.B) else put(stacked.B),
             None if np.all(eye == stacked.Q) else put(stacked.Q),
             None if not stacked.R.any() else put(stacked.R),
-            put(self.x0s),
+            put(self.columns),
             put(self.rates),
             None if clip is None else put(np.full(len(members), clip, dtype)),
+            None if weights is None else put(weights),
         )
         states, *baselines = _normalizations(stacked, self.x0s)
-        self.measured = tuple(put(np.asarray(values, dtype)) for values in (np.concatenate([self.x0s, states], axis=1), *baselines))
+        measured = np.concatenate([self.columns, states], axis=1), *baselines, constant
+        self.measured = tuple(put(np.asarray(values, dtype)) for values in measured)
 
     def advance(self, K: np.ndarray, done: int, count: int, slots: int, every: int):
         """K after `count` updates; records (r, slots) at the start of the chunk and where they are due; and the record at its end."""
@@ -240,8 +249,8 @@ class _Group:
     def freeze(self, which: np.ndarray) -> None:
         """Zero states stay zero and have zero gradient, so that a run which has ended keeps its K."""
         if len(which):
-            self.x0s[which] = 0.0
-            self.systems = self.systems._replace(x0s=self.layout.put(self.x0s))
+            self.columns[which] = 0.0
+            self.systems = self.systems._replace(x0s=self.layout.put(self.columns))
 
 
 def _advance_group(layout: _Layout, systems: Systems, measured, K, past, count, every, *, slots: int):
@@ -283,14 +292,32 @@ _advance_wide = jax.jit(_advance_group, static_argnums=0, static_argnames="slots
 
 def _records(layout: _Layout, systems: Systems, measured, K):
     """(J, normalised optimality, normalised cost) of each run: sums of stage costs from the seen states and from those that stand for U."""
-    states, optimality, total = measured
+    states, optimality, total, constant = measured
     if layout.in_lanes:
         costs = stage_costs_in_lanes(systems, K, states, layout.horizon)
     else:
         costs = jax.vmap(lambda one, K, X: stage_costs_by_products(one, K, X, layout.horizon))(systems, K, states)
     seen = systems.x0s.shape[1]
-    J, unseen = costs[:, :, :seen].sum(axis=(1, 2)) / seen, costs[:, 1:, seen:].sum(axis=2)
+    on_seen, unseen = costs[:, :, :seen], costs[:, 1:, seen:].sum(axis=2)
+    J = on_seen.sum(axis=(1, 2)) / seen if systems.weights is None else (on_seen * systems.weights).sum(axis=(1, 2)) + constant
     return J, unseen[:, 0] / optimality, unseen.sum(axis=1) / total
+
+
+def _with_noise(problems: list[Problem], x0s: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """The states that a run computes with, those of the noise after the seen ones; their weights; and what noise in the controls costs."""
+    runs, seen, n = x0s.shape
+    if not is_noisy(problems[0]):
+        return x0s.copy(), None, np.zeros(runs)
+    H = problems[0].horizon
+    states, constant = np.zeros((runs, n, n)), np.zeros(runs)
+    for r, problem in enumerate(problems):
+        lqr, covariance, of_control = noise_covariances(problem)
+        values, vectors = np.linalg.eigh(np.asarray(covariance, float))
+        states[r] = np.sqrt(np.maximum(values, 0))[:, None] * vectors.T
+        constant[r] = (H + 1) * np.sum(np.asarray(lqr.R) * np.asarray(of_control))
+    often = np.append(np.arange(H, 0, -1), 0)
+    weights = np.concatenate([np.full((runs, H + 1, seen), 1 / seen), np.tile(often[None, :, None], (runs, 1, n))], axis=2)
+    return np.concatenate([x0s, states.astype(x0s.dtype)], axis=1), weights.astype(x0s.dtype), constant
 
 
 def _normalizations(problems: LQR, x0s: np.ndarray):

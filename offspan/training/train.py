@@ -18,7 +18,7 @@ from offspan.problems.base import Problem
 from offspan.problems.lqr import as_lqr
 from offspan.problems.variants import is_noisy, without_noise
 from offspan.rollout import Controller, as_gain
-from offspan.training.engine import Batch, Run, Settings, run_batch
+from offspan.training.engine import Batch, Run, Settings, Stages, run_batch
 from offspan.training.estimators import Adjoint, Estimator, Exact, Loss
 from offspan.training.lqr_kernels import clipped
 from offspan.training.stopping import Never, StoppingRule
@@ -35,6 +35,8 @@ def train(
     key: Any = None,
     loss: Loss | None = None,
     stop: StoppingRule | None = None,
+    horizons: Sequence[int] | None = None,
+    discounts: Sequence[float] | None = None,
     progress: Callable[[int], Any] | None = None,
 ) -> Run:
     """w ← w − η ∇J(π_w; S), with the optimiser's own rule for η∇J  [R24, eq:policy_grad].
@@ -42,6 +44,9 @@ def train(
     The gradient comes from an estimator, `Exact()` by default; one that draws random numbers needs a `key`. `loss` takes the place of J as
     what is descended (it is `Exact(loss)`); `Run.cost` and the stopping rule see J(π; S) all the same. `progress` is called with the number
     of updates made. The program is compiled once for each optimiser value, so make that once when you train in a loop.
+
+    `horizons`, such as (10, 50, 200), is a curriculum: each has an equal share of the iterations, and J is the cost up to that time step.
+    `discounts`, such as (0.3, 0.9, 1), likewise weighs time step h by γ^h. Stopping rules see the last stage alone. It is one program.
 
     >>> import jax.numpy as jnp, optax, offspan
     >>> run = offspan.train(
@@ -53,6 +58,7 @@ def train(
     """
     x0s = as_states("train", "x0s", x0s, problem.state_dim)[None]
     settings = _checked("train", problem, [controller], x0s, optimizer, gradient, key, loss, stop)
+    settings = settings._replace(stages=_stages("train", problem, iterations, horizons, discounts))
     return _run_alone("train", settings, controller, x0s, iterations, key, progress)
 
 
@@ -67,6 +73,8 @@ def train_batch(
     key: Any = None,
     loss: Loss | None = None,
     stop: StoppingRule | None = None,
+    horizons: Sequence[int] | None = None,
+    discounts: Sequence[float] | None = None,
     record_every: int = 100,
     resume: Batch | None = None,
     on_chunk: Callable[[Batch], Any] | None = None,
@@ -98,6 +106,7 @@ def train_batch(
     else:
         x0s = jnp.repeat(as_states(where, "x0s", x0s, n)[None], len(controllers), axis=0)
     settings = _checked(where, problem, controllers, x0s, optimizer, gradient, key, loss, stop)
+    settings = settings._replace(stages=_stages(where, problem, iterations, horizons, discounts))
     return run_batch(
         where,
         settings,
@@ -172,6 +181,27 @@ def _run_alone(
     made = as_count(where, "iterations", iterations, least=0)
     how: dict[str, Any] = {"key": _key(where, key), "record_every": 1, "record_last": False}
     return run_batch(where, settings, [controller], x0s, iterations=made, on_chunk=on_chunk, **how).run(0)
+
+
+def _stages(
+    where: str, problem: Problem, iterations: int, horizons: Sequence[int] | None, discounts: Sequence[float] | None
+) -> Stages | None:
+    if horizons is None and discounts is None:
+        return None
+    H, given = problem.horizon, {"horizons": horizons, "discounts": discounts}
+    for name, values in given.items():
+        if values is not None and (not isinstance(values, Sequence) or isinstance(values, str) or not values):
+            raise OffspanError(f"{where}: `{name}` is {values!r}, but must be a sequence of numbers, one a stage.")
+    count = len(horizons or discounts or ())
+    lasts = [as_count(where, "horizons", one, least=1) for one in horizons or [H] * count]
+    factors = [as_positive(where, "discounts", one) for one in discounts or [1.0] * count]
+    if len(lasts) != len(factors):
+        raise OffspanError(f"{where}: `horizons` has {len(lasts)} stages and `discounts` {len(factors)}; give one of each for every stage.")
+    if max(lasts) > H or lasts[-1] != H:
+        raise OffspanError(f"{where}: `horizons` is {tuple(lasts)}, but must end with the problem's, {H}, and not exceed it.")
+    if max(factors) > 1 or factors[-1] != 1:
+        raise OffspanError(f"{where}: `discounts` is {tuple(factors)}, but must be at most 1 and end with 1.")
+    return Stages(jnp.asarray(lasts), jnp.asarray(factors), jnp.asarray(max(iterations, 1)))
 
 
 def _key(where: str, key: Any) -> Array:
