@@ -25,7 +25,7 @@ MODULES = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for 
 jaxtyping.install_import_hook([name for name in MODULES if not name.endswith((".__init__", ".genus"))], "beartype.beartype")
 
 # A first call compiles, so a deadline would measure the compiler; the same examples each time, so that a failure can be repeated.
-hypothesis.settings.register_profile("offspan", deadline=None, derandomize=True, max_examples=6)
+hypothesis.settings.register_profile("offspan", deadline=None, derandomize=True, max_examples=4)
 hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("offspan"), max_examples=3)
 hypothesis.settings.register_profile("thorough", hypothesis.settings.get_profile("offspan"), max_examples=50)
 hypothesis.settings.load_profile("offspan")

@@ -62,8 +62,7 @@ def test_a_noisy_rollout_moves_and_costs_as_the_loop():
     np.testing.assert_allclose(trajectory.costs.sum(), noisy_loop(problem, K, x0s[:1], noise, of_process), rtol=1e-12)
 
 
-@pytest.mark.parametrize("control", [0.0, 0.3, [0.1, 0.5], [[0.3, 0.1, 0.0], [0.0, 0.2, 0.4]]])
-@pytest.mark.parametrize("process", [0.0, 0.2])
+@pytest.mark.parametrize(("control", "process"), [(0.0, 0.0), (0.3, 0.0), ([0.1, 0.5], 0.2), ([[0.3, 0.1, 0.0], [0.0, 0.2, 0.4]], 0.2)])
 def test_the_expected_cost_is_the_mean_of_sampled_ones(control, process):
     problem, K, x0s = system()
     noisy = offspan.Noisy(problem, control=control, process=process)
@@ -218,7 +217,7 @@ def test_rollouts_are_counted():
     assert counts == {"two points": (2 * 2 + 1) * 2, "reinforce": (3 + 1) * 2, "reinforce without a baseline": 2 * 2, "pathwise": 2 * 2}
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", ["two points", "reinforce"])
 def test_training_with_samples_lowers_the_cost_and_resumes_bit_for_bit(name):
     problem, controller, x0s = pendulum()
     problem = offspan.Noisy(problem, process=0.01)
@@ -309,8 +308,7 @@ def test_a_long_unstable_plant_trains_with_clipping():
     np.testing.assert_allclose(clipped.cost[-1], offspan.minimal_cost(problem, seen), rtol=1e-3)
 
 
-@pytest.mark.parametrize(("n", "m"), [(3, 2), (2, 2), (9, 4)])
-@pytest.mark.parametrize("control_cost", [0.0, 0.5])
+@pytest.mark.parametrize(("n", "m", "control_cost"), [(3, 2, 0.5), (2, 2, 0.0), (9, 4, 0.5)])
 def test_a_sweep_of_noisy_systems_equals_its_single_runs(n, m, control_cost):
     """In lanes and by products, with and without noise in one batch; `train_lqr` goes by the covariance recursion."""
     problem, K, x0s = system(n, m, horizon=4, control_cost=control_cost)

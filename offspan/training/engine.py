@@ -170,11 +170,22 @@ class Stages(eqx.Module):
     discount: Float[Array, "k"]
     iterations: Int[Array, ""]
 
-    def at(self, problem: Problem, iteration: Int[Array, ""]) -> tuple[Problem, Bool[Array, ""]]:
+    def at(self, problem: Problem, iteration: Int[Array, ""]) -> tuple[Problem, Any]:
         """The problem of an iteration, and whether it is that of the last stage."""
         count = len(self.last)
         stage = jnp.minimum(iteration * count // self.iterations, count - 1)
         return Truncated(problem, self.last[stage], self.discount[stage]), stage == count - 1
+
+
+class Given(eqx.Module):
+    """What each run is given, with a leading axis of runs: its seen states, and the arrays of its problem where problems differ."""
+
+    x0s: Float[Array, "*r s n"]
+    problem: PyTree = None
+
+    def of(self, shared: Problem) -> Problem:
+        """The problem of one run."""
+        return shared if self.problem is None else eqx.combine(self.problem, shared)
 
 
 class Settings(NamedTuple):
@@ -196,7 +207,7 @@ def run_batch(
     where: str,
     settings: Settings,
     controllers: Sequence[Controller],
-    x0s: Float[Array, "r s n"],
+    given: Given,
     *,
     key: PRNGKeyArray,
     iterations: int,
@@ -216,7 +227,7 @@ def run_batch(
         jnp.zeros(runs, int),
         jnp.full(runs, RUNNING),
     )
-    dtype = jax.eval_shape(lambda X: cost(settings.problem, controllers[0], X, key=key), x0s[0]).dtype
+    dtype = jax.eval_shape(lambda X: cost(settings.problem, controllers[0], X, key=key), given.x0s[0]).dtype
     done, recorded, costs = 0, [np.empty(0, int)], [np.empty((runs, 0), dtype)]  # of each chunk
     if resume is not None:
         loop = _restore(where, resume, loop, iterations, record_every)
@@ -226,7 +237,7 @@ def run_batch(
     mesh = Mesh(np.array(devices), ("runs",))
     filled = np.minimum(np.arange(-(-runs // len(devices)) * len(devices)), runs - 1)  # equal shares: the last run fills them up
     share = lambda leaf: _strong(leaf)[filled] if len(filled) > runs else _strong(leaf)  # noqa: E731
-    loop, x0s = jax.device_put(jax.tree.map(share, (loop, x0s)), NamedSharding(mesh, RUNS))
+    loop, given = jax.device_put(jax.tree.map(share, (loop, given)), NamedSharding(mesh, RUNS))
 
     def batch(weights: PyTree) -> Batch:
         codes, made = np.asarray(loop.status)[:runs].astype(np.int8), np.asarray(loop.iteration)[:runs]
@@ -234,7 +245,7 @@ def run_batch(
         returned = jax.tree.map(lambda leaf: np.asarray(leaf)[:runs], weights)
         return Batch(returned, structure, codes, made, done, np.concatenate(recorded), np.concatenate(costs, axis=1), carried=carried)
 
-    advance = lambda loop, count: _advance(mesh, settings, structure, x0s, loop, (np.asarray(done), np.asarray(count)))  # noqa: E731
+    advance = lambda loop, count: _advance(mesh, settings, structure, given, loop, (np.asarray(done), np.asarray(count)))  # noqa: E731
     chunk = 1
     if done < iterations:
         jax.block_until_ready(advance(loop, 0))  # compiles, so that the clock measures updates alone
@@ -249,7 +260,7 @@ def run_batch(
         done = iterations if np.all(np.asarray(loop.status) != RUNNING) else done + count
         if on_chunk is not None and done < iterations:
             on_chunk(batch(loop.weights))
-    returned, J = _results(mesh, settings, structure, x0s, loop)
+    returned, J = _results(mesh, settings, structure, given, loop)
     finished = np.asarray(loop.status)[:runs] == RUNNING
     if record_last and finished.any():
         recorded.append(np.array([iterations]))
@@ -297,20 +308,24 @@ def _restore(where: str, resume: Batch, start: LoopState, iterations: int, recor
 
 
 @eqx.filter_jit
-def _advance(mesh, settings, structure, x0s, loop, span):
+def _advance(mesh, settings, structure, given, loop, span):
     """Up to `count` ≤ CHUNK updates of each run after `begun`, as one program whatever these are; and the cost before each (r, CHUNK).
 
     The iteration that ends a run makes no update, and its cost is recorded.
     """
     shared, constants = eqx.partition((settings, structure), eqx.is_array)
 
-    def advance_share(shared, loop, x0s, span):
+    def advance_share(shared, loop, given, span):
         (whole, estimator, optimizer, stop, stages), structure = eqx.combine(shared, constants)
         begun, count = span
 
-        def update(problem, stops, run: LoopState, x0s):
+        def update(stage, run: LoopState, given: Given):
+            problem, stops = given.of(whole), None
+            if stages is not None:
+                problem, stops = stages.at(problem, stage)
+
             def estimate(weights):
-                return estimator(jax.random.fold_in(run.key, run.iteration), problem, eqx.combine(weights, structure), x0s)
+                return estimator(jax.random.fold_in(run.key, run.iteration), problem, eqx.combine(weights, structure), given.x0s)
 
             found = estimate(run.weights)
             # Line searches and the like want more than the gradient; other optimisers leave it aside.
@@ -320,7 +335,7 @@ def _advance(mesh, settings, structure, x0s, loop, span):
             )
             current, updated = (run.weights, run.optimizer_state), (eqx.apply_updates(run.weights, change), optimizer_state)
             memory, fired = stop.update(run.memory, run.iteration, found.cost, run.weights)
-            if stages is not None:  # costs of different stages cannot be compared, so that the rule sees the last stage alone
+            if stops is not None:  # costs of different stages cannot be compared, so that the rule sees the last stage alone
                 memory, fired = _where(stops, memory, run.memory), fired & stops
             status = jnp.where(_stays_finite(updated, current), RUNNING, int(Status.diverged))
             status = jnp.where(fired, int(Status.converged), status)
@@ -337,9 +352,8 @@ def _advance(mesh, settings, structure, x0s, loop, span):
             return (made < count) & jnp.any(loop.status == RUNNING)
 
         def step(made, loop):
-            # Every run that has not ended has made the same number of updates; a number that runs share does not turn `cond` into `where`.
-            problem, stops = (whole, True) if stages is None else stages.at(whole, begun + made)
-            return _each(partial(update, problem, stops))(loop, x0s)
+            # Runs that have not ended have made the same number of updates; that they share this number keeps `cond` from becoming `where`.
+            return _each(partial(update, begun + made))(loop, given)
 
         def body(carry):
             made, loop, costs = carry
@@ -350,25 +364,26 @@ def _advance(mesh, settings, structure, x0s, loop, span):
         _, loop, costs = jax.lax.while_loop(unfinished, body, (0, loop, jnp.full((CHUNK, *J.shape), jnp.nan, J.dtype)))
         return loop, costs.T
 
-    return _on_devices(mesh, advance_share)(shared, loop, x0s, span)
+    return _on_devices(mesh, advance_share)(shared, loop, given, span)
 
 
 @eqx.filter_jit
-def _results(mesh, settings, structure, x0s, loop) -> tuple[PyTree, Float[Array, "r"]]:
+def _results(mesh, settings, structure, given, loop) -> tuple[PyTree, Float[Array, "r"]]:
     """The weights that each run returns, and J of its last ones."""
     shared, constants = eqx.partition((settings, structure), eqx.is_array)
 
-    def results_of_share(shared, loop, x0s, _):
+    def results_of_share(shared, loop, given, _):
         settings, structure = eqx.combine(shared, constants)
 
-        def result(run: LoopState, x0s):
-            J = cost(settings.problem, eqx.combine(run.weights, structure), x0s, key=jax.random.fold_in(run.key, run.iteration))
+        def result(run: LoopState, given: Given):
+            controller, key = eqx.combine(run.weights, structure), jax.random.fold_in(run.key, run.iteration)
+            J = cost(given.of(settings.problem), controller, given.x0s, key=key)
             returned = settings.stop.result(run.memory, J, run.weights)
             return _where(run.status == int(Status.diverged), run.weights, returned), J
 
-        return _each(result)(loop, x0s)
+        return _each(result)(loop, given)
 
-    return _on_devices(mesh, results_of_share)(shared, loop, x0s, None)
+    return _on_devices(mesh, results_of_share)(shared, loop, given, None)
 
 
 def _descended(estimate) -> Float[Array, ""]:
@@ -391,7 +406,7 @@ def _each(function: Callable) -> Callable:
 
 
 def _on_devices(mesh: Mesh, of_share: Callable) -> Callable:
-    """`of_share(shared, loop, x0s, count)` on every device, each with its share of the runs in `loop` and `x0s`."""
+    """`of_share(shared, loop, given, …)` on every device, each with its share of the runs in `loop` and `given`."""
     if mesh.size == 1:
         return of_share  # some solvers cannot be used inside shard_map
     every = PartitionSpec()

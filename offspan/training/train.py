@@ -18,7 +18,7 @@ from offspan.problems.base import Problem
 from offspan.problems.lqr import as_lqr
 from offspan.problems.variants import is_noisy, without_noise
 from offspan.rollout import Controller, as_gain
-from offspan.training.engine import Batch, Run, Settings, Stages, run_batch
+from offspan.training.engine import Batch, Given, Run, Settings, Stages, run_batch
 from offspan.training.estimators import Adjoint, Estimator, Exact, Loss
 from offspan.training.lqr_kernels import clipped
 from offspan.training.stopping import Never, StoppingRule
@@ -63,7 +63,7 @@ def train(
 
 
 def train_batch(
-    problem: Problem,
+    problem: Problem | Sequence[Problem],
     controllers: Sequence[Controller],
     x0s: Any,
     *,
@@ -81,7 +81,8 @@ def train_batch(
 ) -> Batch:
     """w_r ← w_r − η ∇J(π_{w_r}; S_r) for every run r at once, each as in `train`  [R24, eq:policy_grad].
 
-    The controllers differ in their weights alone; they have the same seen states (s, n), or each its own (r, s, n).
+    The controllers differ in their weights alone; they have the same seen states (s, n), or each its own (r, s, n). The problem is the
+    same for all, or a list of one for each run, which differ in their arrays alone (the A of an LQR, the mass of a pendulum).
 
     A run that diverges or stops early changes no bit of the others. `on_chunk` is called with the batch after each chunk of iterations, and
     `resume` continues such a batch bit for bit. An optimiser that draws random numbers draws the same ones for every run; an estimator
@@ -94,8 +95,9 @@ def train_batch(
     [-0.25, -1.0]
     """
     where = "train_batch"
-    if not isinstance(controllers, Sequence) or not controllers or not _differ_in_weights_alone(controllers):
+    if not isinstance(controllers, Sequence) or not controllers or not _differ_in_arrays_alone(controllers):
         raise OffspanError(f"{where}: `controllers` must be a list of controllers that differ in the values of their weights alone.")
+    problem, arrays = _shared_problem(where, problem, len(controllers))
     n = problem.state_dim
     try:
         sets = jnp.ndim(jnp.asarray(x0s)) == 3
@@ -111,7 +113,7 @@ def train_batch(
         where,
         settings,
         controllers,
-        x0s,
+        Given(x0s, arrays),
         key=_key(where, key),
         iterations=as_count(where, "iterations", iterations, least=0),
         record_every=as_count(where, "record_every", record_every, least=1),
@@ -180,7 +182,7 @@ def _run_alone(
     on_chunk = None if progress is None else lambda batch: progress(int(batch.iterations[0]))
     made = as_count(where, "iterations", iterations, least=0)
     how: dict[str, Any] = {"key": _key(where, key), "record_every": 1, "record_last": False}
-    return run_batch(where, settings, [controller], x0s, iterations=made, on_chunk=on_chunk, **how).run(0)
+    return run_batch(where, settings, [controller], Given(x0s), iterations=made, on_chunk=on_chunk, **how).run(0)
 
 
 def _stages(
@@ -208,8 +210,20 @@ def _key(where: str, key: Any) -> Array:
     return jax.random.key(0) if key is None else as_key(where, key)
 
 
-def _differ_in_weights_alone(controllers: Sequence[Controller]) -> bool:
-    first, *others = [eqx.partition(controller, eqx.is_inexact_array) for controller in controllers]
+def _shared_problem(where: str, problem: Any, runs: int) -> tuple[Problem, PyTree]:
+    """What all runs share of their problems, and the arrays of each, stacked, where there are several."""
+    if isinstance(problem, Problem):
+        return problem, None
+    if not isinstance(problem, Sequence) or len(problem) != runs or not all(isinstance(one, Problem) for one in problem):
+        raise OffspanError(f"{where}: `problem` must be one problem, or a list of one for each of the {runs} runs.")
+    if not _differ_in_arrays_alone(problem):
+        raise OffspanError(f"{where}: `problem` is a list of problems that differ in more than the values of their arrays.")
+    arrays = [eqx.filter(one, eqx.is_inexact_array) for one in problem]
+    return problem[0], jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
+
+
+def _differ_in_arrays_alone(several: Sequence[Any]) -> bool:
+    first, *others = [eqx.partition(one, eqx.is_inexact_array) for one in several]
     shapes = lambda weights: [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(weights)]  # noqa: E731
     return all(
         jax.tree.structure(weights) == jax.tree.structure(first[0])

@@ -1,0 +1,166 @@
+"""The report of ways of training that are compared: who trained, and how far each reaches."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from offspan.report.lqr import SYSTEM_COLOURS, TITLES
+from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quartiles, quick_mark, styled, subplots
+from offspan.report.tables import Table, from_columns, number
+
+MEASURES = ("normalized_optimality", "normalized_cost")
+TRAINED = 0.01  # a run has trained where J(S) is within this share of the least cost
+MARKERS = "osD^vP*X"
+DASHES = ("-", "--", "-.", ":")
+
+
+def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
+    data = summary(result)
+    captions = {
+        "horizon": "Share of runs that trained, and both normalised measures, against the horizon, for each way of training.",
+        "rollouts": "Both normalised measures against the rollouts of an update, for each estimator of the gradient.",
+        "noise": "The optimality measure of the identity along training against ς²ηt, and of each system at the end against the noise ς.",
+    }
+    drawings = {"horizon": by_horizon, "rollouts": by_rollouts, "noise": by_noise}
+    shown = str(result.attrs["compare_by"])
+    return Report({"table": way_table(result, data)}, data, {shown: captions[shown]}, lambda: {shown: (drawings[shown](result), data)})
+
+
+def trained(result: xr.Dataset) -> xr.DataArray:
+    return (result.status != DIVERGED) & (result.cost <= (1 + TRAINED) * result.least_cost)
+
+
+def summary(result: xr.Dataset) -> pd.DataFrame:
+    """A row for each way, horizon and system: medians over seeds and the quartiles `_low` and `_high`; a diverged run counts as +∞."""
+    columns: dict[str, Any] = {"trained": trained(result).mean("seed"), "diverged": (result.status == DIVERGED).mean("seed")}
+    for name in (*MEASURES, "cost"):
+        low, median, high = quartiles(result[name].where(result.status != DIVERGED, np.inf)).drop_vars("quantile")
+        columns |= {name: median, f"{name}_low": low, f"{name}_high": high}
+        among = result[name].where(trained(result))
+        columns[f"{name}_of_trained"] = among.median("seed")
+    rows = xr.Dataset(columns).to_dataframe(dim_order=["way", "horizon", "system"]).reset_index()
+    settings = result[["gradient", "rollouts_an_update", "noise", "learning_rate", "iterations_made"]].to_dataframe().reset_index()
+    return rows.merge(settings, on="way", sort=False)
+
+
+def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
+    columns = {"way": rows.way.tolist()}
+    if result.sizes["system"] > 1:
+        columns["system"] = rows.system.tolist()
+    if result.sizes["horizon"] > 1:
+        columns["H"] = [str(horizon) for horizon in rows.horizon]
+    columns["trained"] = [f"{share:.0%}" for share in rows.trained]
+    if rows.diverged.any():
+        columns["diverged"] = [f"{share:.0%}" for share in rows.diverged]
+    for heading, name in (("optimality", MEASURES[0]), ("cost", MEASURES[1])):
+        quantiles = zip(rows[f"{name}_low"], rows[name], rows[f"{name}_high"], strict=True)
+        columns[heading] = [f"{number(mid, '.3f')} ({number(low, '.2f')}–{number(high, '.2f')})" for low, mid, high in quantiles]
+    if result.attrs["compare_by"] == "horizon":
+        columns["optimality of the trained"] = [number(value, ".3f") for value in rows[f"{MEASURES[0]}_of_trained"]]
+    seeds = result.sizes["seed"]
+    note = "Measures normalised by K_no-ext (1 = no extrapolation, 0 = perfect): "
+    note += f"median (quartiles) over {seeds} seeds, diverged runs as ∞. Trained: J(S) within {TRAINED:.0%} of its least value."
+    return from_columns(f"{quick_mark(result)}{result.attrs['name']}: {result.attrs['title']}", columns, note)
+
+
+@styled
+def by_horizon(result: xr.Dataset) -> Figure:
+    """One line a way; measures over the runs that trained, whose share the first panel shows."""
+    figure, axes = subplots(11.0, 3.9, 1, 3)
+    rows = summary(result)
+    for w, way in enumerate(result.way.values):
+        of_way = rows[rows.way == way]
+        style: dict[str, Any] = {
+            "color": COLOURS[w],
+            "marker": MARKERS[w],
+            "linestyle": DASHES[w % len(DASHES)],
+            "label": way,
+            "markersize": 5,
+        }
+        axes[0].plot(of_way.horizon, 100 * of_way.trained, **style)
+        for ax, measure in zip(axes[1:], MEASURES, strict=True):
+            ax.plot(of_way.horizon, of_way[f"{measure}_of_trained"], **style)
+    axes[0].set(ylabel="runs that trained [%]", ylim=(-3, 103))
+    for ax, measure in zip(axes[1:], MEASURES, strict=True):
+        ax.set(title=TITLES[measure], ylim=(0, 1.05))
+        ax.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
+    axes[1].set_ylabel("median over the runs that trained")
+    for ax in axes:
+        ax.set_xscale("log")
+        ax.set_xticks(result.horizon.values, [str(horizon) for horizon in result.horizon.values])
+        ax.minorticks_off()
+        ax.set_xlabel("horizon H")
+    legend_below(axes[0], 4)
+    figure.suptitle(
+        f"{quick_mark(result)}{result.sizes['seed']} random systems, D = {result.attrs['dim']}; 1 = no extrapolation, 0 = perfect"
+    )
+    return figure
+
+
+@styled
+def by_rollouts(result: xr.Dataset) -> Figure:
+    """Medians with quartiles against rollouts, and the exact gradient's as a band."""
+    figure, axes = subplots(9.5, 6.4, 2, result.sizes["system"], sharex=True, sharey=True, squeeze=False)
+    rows: Any = summary(result)
+    names = {"two-point": "two points", "reinforce": "REINFORCE"}
+    for column, system in enumerate(result.system.values):
+        for ax, measure in zip(axes[:, column], MEASURES, strict=True):
+            of_system = rows[rows.system == system]
+            exact = of_system[of_system.gradient == "exact"].iloc[0]
+            ax.axhspan(exact[f"{measure}_low"], exact[f"{measure}_high"], color="0.85", zorder=0)
+            ax.axhline(exact[measure], color="0.4", linewidth=1.0, label="exact gradient (band: quartiles)")
+            for i, (gradient, label) in enumerate(names.items()):
+                some = of_system[of_system.gradient == gradient].sort_values("rollouts_an_update")
+                _with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, COLOURS[i], MARKERS[i], label)
+            ax.set_xscale("log", base=2)
+            ax.set_ylim(0, None)
+        axes[0, column].set_title(system)
+        axes[1, column].set_xlabel("rollouts an update")
+    for ax, label in zip(axes[:, 0], ("optimality measure", "cost measure"), strict=True):
+        ax.set_ylabel(f"{label}, normalised")
+    legend_below(axes[0, 0], 3)
+    figure.suptitle(f"{quick_mark(result)}Measures at the end of training; 1 = no extrapolation, 0 = perfect")
+    return figure
+
+
+def _with_whiskers(ax: Axes, x: Any, rows: Any, measure: str, colour: str, marker: str, label: str) -> None:
+    middle, low, high = (np.where(np.isfinite(rows[name]), rows[name], np.nan) for name in (measure, f"{measure}_low", f"{measure}_high"))
+    ax.errorbar(x, middle, yerr=np.abs([middle - low, high - middle]), color=colour, marker=marker, markersize=5, capsize=2.5, label=label)
+
+
+@styled
+def by_noise(result: xr.Dataset) -> Figure:
+    """Left: the identity's optimality measure along training against ς²ηt, one line a noise. Right: all systems at the end."""
+    figure, (left, right) = subplots(9.5, 4.0, 1, 2)
+    rows = summary(result)
+    noisy = [(way, float(noise)) for way, noise in zip(result.way.values, result.noise.values, strict=True) if noise > 0]
+    for i, (way, noise) in enumerate(noisy):
+        curve = result.normalized_optimality_curve.sel(way=way, system="identity").isel(horizon=0, seed=0)
+        scaled = noise**2 * float(result.learning_rate.sel(way=way)) * result.iteration
+        left.plot(scaled[1:], curve[1:], color=COLOURS[i], linestyle=DASHES[i % 4], linewidth=4.0 - 0.9 * i, label=f"ς = {noise:g}")
+    left.set(
+        xscale="log",
+        yscale="log",
+        ylim=(1e-6, 1.6),
+        xlabel="ς²ηt",
+        ylabel="optimality measure, normalised",
+        title="identity, along training",
+    )
+    left.legend(loc="lower left")
+    places = np.arange(result.sizes["way"])
+    for i, system in enumerate(result.system.values):
+        some = rows[rows.system == system]
+        x = places + 0.08 * (i - (result.sizes["system"] - 1) / 2)
+        _with_whiskers(right, x, some, "normalized_optimality", SYSTEM_COLOURS.get(system, COLOURS[i]), MARKERS[i], system)
+    right.set_xticks(places, [f"{noise:g}" for noise in result.noise.values])
+    right.set(xlabel="noise ς of each step", title="at the end of training: median and quartiles", ylim=(-0.03, 1.08))
+    right.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
+    right.legend()
+    a = result.attrs
+    mark = f"D = {a['dim']}, H = {int(result.horizon[0])}, |S| = {a['seen']}, {a['iterations']:,} iterations"
+    figure.suptitle(f"{quick_mark(result)}Noise explores: {mark}; 1 = no extrapolation, 0 = perfect")
+    return figure
