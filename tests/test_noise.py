@@ -322,3 +322,37 @@ def test_a_sweep_of_noisy_systems_equals_its_single_runs(n, m, control_cost):
         np.testing.assert_allclose(batch.cost[r, :-1], alone.cost[::10], rtol=1e-10)
         np.testing.assert_allclose(batch.cost[r, -1], offspan.expected_cost(noisy, alone.K, S), rtol=1e-10)
     assert len(np.unique(batch.cost[1:, 0].round(9))) == 3, "the noise matters"
+
+
+def test_problems_that_differ_in_their_arrays_train_in_one_batch():
+    """Each run is that of its problem alone, also with noise, samples and stages."""
+    problems = [offspan.Noisy(offspan.gaussian(jax.random.key(seed), 3, horizon=4), process=0.1 * (seed + 1)) for seed in range(3)]
+    start, seen, optimizer = offspan.Linear(jnp.zeros((3, 3))), offspan.basis(3, 1), optax.sgd(1e-2)
+    settings = {"optimizer": optimizer, "iterations": 20, "horizons": (2, 4)}
+    batch = offspan.train_batch(problems, [start] * 3, seen, key=KEY, record_every=1, **settings)
+    for r, problem in enumerate(problems):
+        alone = offspan.train_batch(problem, [start] * 3, seen, key=KEY, record_every=1, **settings)  # so that run r draws what it drew
+        np.testing.assert_allclose(batch.K[r], alone.K[r], rtol=1e-10)
+    assert not np.allclose(batch.K[0], batch.K[1])
+
+
+def test_a_stuck_run_is_seen_and_told_what_to_do():
+    """An unstable plant, H = 1000: Adam ends finite, far above what is possible."""
+    problem, seen = offspan.LQR([[1.02, 0.1], [0.0, 0.95]], horizon=1000), jnp.array([[1.0, 1.0]])
+    for rate in (1e-2, 1e-3):  # Adam's memory of the first gradients makes its steps too small
+        stuck = offspan.train(problem, offspan.Linear(jnp.zeros((2, 2))), seen, optimizer=optax.adam(rate), iterations=2000)
+        diagnosis = offspan.diagnose(problem, stuck, seen)
+        assert stuck.cost[-1] > 5 * float(offspan.minimal_cost(problem, seen))
+        assert (stuck.status, diagnosis.what) == ("finished", "progress")
+    for remedy in ("clip", "horizons", "TwoPoint"):
+        assert remedy in str(diagnosis)
+    trained = offspan.train_lqr(problem, seen, learning_rate=1e-2, iterations=3000, clip=1.0)
+    assert offspan.diagnose(problem, trained, seen).what == "nothing"
+
+
+def test_pilots_that_did_not_train_are_named():
+    options = {"method": "pilot", "key": KEY, "iterations": 4}
+    with pytest.warns(UserWarning, match="pilot runs did not train"):
+        chosen = offspan.select(offspan.shift(4, horizon=3), offspan.basis(4), 1, optimizer=optax.sgd(1e-300), **options)
+    assert "cut the gradient's norm" in chosen.note
+    assert not offspan.select(offspan.shift(4, horizon=3), offspan.basis(4), 1, optimizer=optax.sgd(1e-2), **options).note

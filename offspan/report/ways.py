@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from offspan.report.lqr import SYSTEM_COLOURS, TITLES
 from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quartiles, quick_mark, styled, subplots
 from offspan.report.tables import Table, from_columns, number
+from offspan.theory.noise import identity_measure
 
 MEASURES = ("normalized_optimality", "normalized_cost")
 TRAINED = 0.01  # a run has trained where J(S) is within this share of the least cost
@@ -142,6 +143,10 @@ def by_noise(result: xr.Dataset) -> Figure:
         curve = result.normalized_optimality_curve.sel(way=way, system="identity").isel(horizon=0, seed=0)
         scaled = noise**2 * float(result.learning_rate.sel(way=way)) * result.iteration
         left.plot(scaled[1:], curve[1:], color=COLOURS[i], linestyle=DASHES[i % 4], linewidth=4.0 - 0.9 * i, label=f"ς = {noise:g}")
+    longest = float(max(noise for _, noise in noisy) ** 2 * result.learning_rate.max() * result.iteration[-1])
+    times = np.geomspace(1e-6, longest, 200)
+    predicted = [identity_measure(int(result.horizon[0]), time) for time in times]
+    left.plot(times, predicted, color="black", linewidth=0.8, label="differential equation", zorder=5)
     left.set(
         xscale="log",
         yscale="log",

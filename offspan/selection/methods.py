@@ -130,7 +130,7 @@ def _less_than_the_winner(costs: np.ndarray, winner: int) -> np.ndarray:
 
 def _of_pilots(sets: np.ndarray, values: np.ndarray, pilots: Pilots, best: int, place: int, count: int) -> Choice:
     """The set of number `best`, which has this place among those that are alive."""
-    note = "" if values[best] > -np.inf else "every run of the chosen states diverged; lower the learning rate."
+    note = pilots.note() if values[best] > -np.inf else "every run of the chosen states diverged; lower the learning rate."
     return Choice(
         sets[best], worth(sets, values, count), pilots.rollouts, _without(pilots.controllers(place), pilots.diverged(place)), note
     )
@@ -164,7 +164,7 @@ def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task],
     def choose(task: Task) -> Choice:
         setting, training = task.setting, _trained(task)
         controllers, chosen, rollouts, diverged = list(setting.controllers), [], 0, np.zeros(len(setting.controllers), bool)
-        scores = np.zeros(len(setting.candidates))
+        scores, idle = np.zeros(len(setting.candidates)), ""
         for key in jax.random.split(task.key, task.k):
             now = np.median(costs_from(setting.problem, controllers, setting.candidates), axis=0)
             rollouts += len(controllers) * len(now)
@@ -175,7 +175,8 @@ def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task],
             pilots = Pilots(setting._replace(controllers=controllers), training, np.array([chosen]))
             pilots.train(np.array([0]), max(training.iterations // task.k, 1))
             controllers, rollouts, diverged = pilots.controllers(), rollouts + pilots.rollouts, diverged | pilots.diverged()
-        note = f"training diverged from {diverged.sum()} of {len(diverged)} starts while S grew." if np.any(diverged) else ""
+            idle = pilots.note()
+        note = f"training diverged from {diverged.sum()} of {len(diverged)} starts while S grew." if np.any(diverged) else idle
         return Choice(chosen, scores, rollouts, _without(controllers, diverged), note)
 
     return choose

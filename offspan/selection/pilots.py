@@ -80,6 +80,17 @@ class Pilots:
         """Which of these runs did."""
         return self.batch.codes[self._runs_of(place)] == Status.diverged
 
+    def note(self) -> str:
+        """What to say where most of the runs that are alive did not train."""
+        J = self.batch.cost
+        idle = (self.batch.codes == Status.diverged) | ~(J[:, -1] < J[:, 0])
+        if idle.mean() <= 0.5:
+            return ""
+        return (
+            f"{idle.sum()} of {len(idle)} pilot runs did not train (they diverged, or their own cost did not fall), so the choice "
+            "rests on little; cut the gradient's norm, change the learning rate, or give them more iterations."
+        )
+
     def _runs_of(self, place: int) -> slice:
         starts = len(self.setting.controllers)
         return slice(place * starts, (place + 1) * starts)

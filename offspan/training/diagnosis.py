@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from offspan.errors import OffspanError, as_states
 from offspan.problems.base import Problem
@@ -14,6 +15,8 @@ from offspan.training.estimators import Loss
 from offspan.training.stopping import Status
 
 EXPLOSION = 100.0  # a cost this many times the least one before it has exploded
+FAR = 10.0  # a run that ends at this many times its least cost has lost what it learned
+ELASTIC = 0.1  # ‖∇J‖·‖w‖ / J from which on a small change of the weights w should still lower J
 
 ADVICE = {
     "state": "lower the learning rate, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), keep the controls in bounds "
@@ -23,6 +26,9 @@ ADVICE = {
     "gradient": "if the Jacobians are large, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), shorten the horizon or "
     "use float64; if they are not finite, check for a square root, a norm or a division at zero in `step`, `stage_cost` or the controller",
     "loss": "check what the loss adds to J: its value or its gradient overflows where J does not",
+    "progress": "change the learning rate, cut the gradient's norm (optax.chain(optax.clip_by_global_norm(1.0), …), or "
+    "train_lqr(…, clip=1.0)), begin with short horizons (train(…, horizons=(10, 50, …)), ending with the problem's), or descend a smoothed "
+    "cost (gradient=TwoPoint(radius=0.03, directions=8), key=jax.random.key(0))",
     "update": "lower the learning rate, or clip the gradient before the optimiser sees it",
     "nothing": "nothing",
 }
@@ -32,7 +38,8 @@ class Diagnosis(NamedTuple):
     """What was not finite first, at the last finite controller of a run, and how the trajectory there grows; `print` it.
 
     `what` is "state", "cost" (of one time step, or their sum), "gradient", "loss" (J and its gradient are finite, but not those of the
-    loss), "update" (where the gradient is finite, but what the optimiser makes of it is not), or "nothing".
+    loss), "update" (where the gradient is finite, but what the optimiser makes of it is not), "progress" (all is finite, but the run is
+    stuck: it ended far above its least cost, or its second half gained nothing although ‖∇J‖ is not small), or "nothing".
     Along the trajectory from `x0`, `jacobian_norms[h]` = ‖∂x_h/∂x_0‖ and `costate_norms[h]` = ‖∂J/∂x_h‖.
 
     >>> import optax, offspan
@@ -61,6 +68,11 @@ class Diagnosis(NamedTuple):
     def __str__(self) -> str:
         if self.what == "nothing":
             head = f"Nothing diverged: after {self.iteration:,} iterations all numbers are finite."
+        elif self.what == "progress":
+            head = (
+                f"The run is stuck: after {self.iteration:,} iterations all numbers are finite, but the cost is far above its least value, "
+                "or did not fall in the second half of the run, although its gradient is not small."
+            )
         else:
             since = f" (the cost exploded first at iteration {self.explosion:,})" if self.explosion < self.iteration else ""
             head = (
@@ -104,25 +116,28 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
             steps_before, x0 = _first(broken_costates[:, ::-1])
             what, time_step = "gradient", X.shape[1] - 1 - steps_before
         else:
-            J_is_finite, gradient_is_finite = _finite_value_and_gradient(cost, problem, controller, x0s)
-            largest = _lengths(costates) if J_is_finite else C
+            J, slope = _value_and_elasticity(cost, problem, controller, x0s)
+            value, slope_of_value = (J, slope) if loss is None else _value_and_elasticity(loss, problem, controller, x0s)
+            largest = _lengths(costates) if np.isfinite(J) else C
             x0, time_step = map(int, np.unravel_index(np.argmax(largest), largest.shape))
-            if not (J_is_finite and gradient_is_finite):
-                what = "gradient" if J_is_finite else "cost"
-            elif loss is not None and not all(_finite_value_and_gradient(loss, problem, controller, x0s)):
+            if not np.isfinite([J, slope]).all():
+                what = "gradient" if np.isfinite(J) else "cost"
+            elif not np.isfinite([value, slope_of_value]).all():
                 what = "loss"
+            elif run.status is Status.diverged:
+                what = "update"
             else:
-                what = "update" if run.status is Status.diverged else "nothing"
-        return Diagnosis(
-            what,
-            run.iterations,
-            _explosion(run),
-            time_step,
-            x0,
-            _lengths(X[x0]),
-            np.array([_spectral_norm(product) for product in products[x0]]),
-            _lengths(costates[x0]),
-        )
+                what = "progress" if _is_stuck(run, slope_of_value) else "nothing"
+        growth = np.array([_spectral_norm(product) for product in products[x0]])
+        return Diagnosis(what, run.iterations, _explosion(run), time_step, x0, _lengths(X[x0]), growth, _lengths(costates[x0]))
+
+
+def _is_stuck(run: Run, elasticity: float) -> bool:
+    costs = run.cost[np.isfinite(run.cost)]
+    if run.status is not Status.finished or len(costs) < 2:
+        return False
+    first, second = np.split(costs, [len(costs) // 2])
+    return bool(costs[-1] > FAR * costs.min() or (elasticity > ELASTIC and second.min() > 0.99 * first.min()))
 
 
 @eqx.filter_jit
@@ -137,15 +152,19 @@ def _along_trajectories(problem, controller, x0s):
     return trajectories.states, trajectories.costs, *jax.vmap(jax.vmap(jax.jacobian(closed_loop)))(trajectories.states)
 
 
-def _finite_value_and_gradient(objective: Loss, problem: Problem, controller: Any, x0s: Any) -> tuple[bool, bool]:
-    """Whether the objective, and its gradient by the controller's weights, are finite."""
+def _value_and_elasticity(objective: Loss, problem: Problem, controller: Any, x0s: Any) -> tuple[float, float]:
+    """The objective J, and ‖∇J‖·‖w‖ / |J| for the weights w; not finite where the gradient is not."""
 
     def value_of(controller):
         value = objective(problem, controller, x0s)
         return value[0] if isinstance(value, tuple) else value
 
     value, gradient = eqx.filter_jit(eqx.filter_value_and_grad(value_of))(controller)
-    return bool(np.isfinite(value)), all(bool(np.isfinite(leaf).all()) for leaf in jax.tree.leaves(gradient))
+    slope, weights = (np.asarray(ravel_pytree(eqx.filter(tree, eqx.is_inexact_array))[0]) for tree in (gradient, controller))
+    if not np.isfinite(slope).all():
+        return float(value), np.inf
+    lengths = _lengths(np.stack([slope, weights]))
+    return float(value), float(lengths[0] * lengths[1] / max(abs(float(value)), 1e-300))
 
 
 def _first(broken: np.ndarray) -> tuple[int, int]:
