@@ -1,5 +1,6 @@
 """The report of ways of training that are compared: who trained, and how far each reaches."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,10 @@ def summary(result: xr.Dataset) -> pd.DataFrame:
     for name in (*MEASURES, "cost"):
         low, median, high = quartiles(result[name].where(result.status != DIVERGED, np.inf)).drop_vars("quantile")
         columns |= {name: median, f"{name}_low": low, f"{name}_high": high}
-        among = result[name].where(trained(result))
-        columns[f"{name}_of_trained"] = among.median("seed")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "All-NaN slice")  # where no run has trained
+            among = result[name].where(trained(result)).quantile([0.25, 0.5, 0.75], "seed").drop_vars("quantile")
+        columns |= {f"{name}_of_trained{suffix}": among[i] for i, suffix in enumerate(("_low", "", "_high"))}
     rows = xr.Dataset(columns).to_dataframe(dim_order=["way", "horizon", "system"]).reset_index()
     settings = result[["gradient", "rollouts_an_update", "noise", "learning_rate", "iterations_made"]].to_dataframe().reset_index()
     return rows.merge(settings, on="way", sort=False)
@@ -70,43 +73,36 @@ def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
 
 @styled
 def by_horizon(result: xr.Dataset) -> Figure:
-    """One line a way; measures over the runs that trained, whose share the first panel shows."""
+    """One line a way; measures over the runs that trained, whose share the first panel shows: medians, with whiskers at the quartiles."""
     figure, axes = subplots(11.0, 3.9, 1, 3)
-    rows = summary(result)
+    rows: Any = summary(result)
     for w, way in enumerate(result.way.values):
         of_way = rows[rows.way == way]
-        style: dict[str, Any] = {
-            "color": COLOURS[w],
-            "marker": MARKERS[w],
-            "linestyle": DASHES[w % len(DASHES)],
-            "label": way,
-            "markersize": 5,
-        }
-        axes[0].plot(of_way.horizon, 100 * of_way.trained, **style)
+        x = of_way.horizon * 1.04 ** (w - (result.sizes["way"] - 1) / 2)
+        axes[0].plot(x, 100 * of_way.trained, color=COLOURS[w], marker=MARKERS[w], markersize=5, linestyle=DASHES[w % 4], label=way)
         for ax, measure in zip(axes[1:], MEASURES, strict=True):
-            ax.plot(of_way.horizon, of_way[f"{measure}_of_trained"], **style)
+            _with_whiskers(ax, x, of_way, f"{measure}_of_trained", COLOURS[w], MARKERS[w], way)
     axes[0].set(ylabel="runs that trained [%]", ylim=(-3, 103))
     for ax, measure in zip(axes[1:], MEASURES, strict=True):
         ax.set(title=TITLES[measure], ylim=(0, 1.05))
         ax.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
-    axes[1].set_ylabel("median over the runs that trained")
+    axes[1].set_ylabel("over the runs that trained")
     for ax in axes:
         ax.set_xscale("log")
         ax.set_xticks(result.horizon.values, [str(horizon) for horizon in result.horizon.values])
         ax.minorticks_off()
         ax.set_xlabel("horizon H")
     legend_below(axes[0], 4)
-    figure.suptitle(
-        f"{quick_mark(result)}{result.sizes['seed']} random systems, D = {result.attrs['dim']}; 1 = no extrapolation, 0 = perfect"
-    )
+    systems = f"{result.sizes['seed']} random systems, D = {result.attrs['dim']}, |S| = {result.attrs['seen']}"
+    figure.suptitle(f"{quick_mark(result)}{systems}; median and quartiles; 1 = no extrapolation, 0 = perfect")
     return figure
 
 
 @styled
 def by_rollouts(result: xr.Dataset) -> Figure:
-    """Medians with quartiles against rollouts, and the exact gradient's as a band."""
+    """Medians with quartiles against rollouts, and the exact gradient's as a band; at the first horizon."""
     figure, axes = subplots(9.5, 6.4, 2, result.sizes["system"], sharex=True, sharey=True, squeeze=False)
-    rows: Any = summary(result)
+    rows: Any = summary(result.isel(horizon=[0]))
     names = {"two-point": "two points", "reinforce": "REINFORCE"}
     for column, system in enumerate(result.system.values):
         for ax, measure in zip(axes[:, column], MEASURES, strict=True):
@@ -137,7 +133,7 @@ def _with_whiskers(ax: Axes, x: Any, rows: Any, measure: str, colour: str, marke
 def by_noise(result: xr.Dataset) -> Figure:
     """Left: the identity's optimality measure along training against ς²ηt, one line a noise. Right: all systems at the end."""
     figure, (left, right) = subplots(9.5, 4.0, 1, 2)
-    rows = summary(result)
+    rows = summary(result.isel(horizon=[0]))
     noisy = [(way, float(noise)) for way, noise in zip(result.way.values, result.noise.values, strict=True) if noise > 0]
     for i, (way, noise) in enumerate(noisy):
         curve = result.normalized_optimality_curve.sel(way=way, system="identity").isel(horizon=0, seed=0)

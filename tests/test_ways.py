@@ -1,0 +1,124 @@
+"""Ways of training as an experiment: its result holds what plain runs give, for exact, noisy, cut, discounted and sampled training."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+import offspan
+from offspan.experiments.registry import load_preset, load_spec
+from offspan.experiments.run import run
+from offspan.report.results import report
+from offspan.report.tables import latex_table
+
+SPEC = """
+kind = "ways"
+systems = ["identity", "gaussian"]
+dim = 3
+horizon = [2, 4]
+seeds = [5, 6, 7]
+iterations = 40
+record_every = 10
+compare_by = "{by}"
+[[ways]]
+name = "exact"
+learning_rate = 1e-2
+[[ways]]
+name = "noisy and cut"
+learning_rate = 1e-2
+clip = 0.5
+process_noise = 0.1
+[[ways]]
+name = "discounted"
+learning_rate = 1e-2
+discounts = [0.5, 1.0]
+[[ways]]
+name = "two points"
+learning_rate = 1e-3
+gradient = "two-point"
+[[ways]]
+name = "reinforce"
+learning_rate = 1e-3
+gradient = "reinforce"
+"""
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ways")
+    (folder / "ways.toml").write_text(SPEC.format(by="horizon"))
+    spec = load_spec(folder / "ways.toml")
+    return spec, run(spec, folder, lambda share: None)
+
+
+def test_a_result_holds_what_plain_runs_give(ways):
+    _, result = ways
+    seen = offspan.basis(3, 1)
+    problems = {"identity": offspan.identity(3, horizon=4), "gaussian": offspan.gaussian(jax.random.key(6), 3, horizon=4)}
+    for system, problem in problems.items():
+        at = {"system": system, "seed": 6, "horizon": 4}
+        K = {
+            "exact": offspan.train_lqr(problem, seen, learning_rate=1e-2, iterations=40).K,
+            "noisy and cut": offspan.train_lqr(offspan.Noisy(problem, process=0.1), seen, learning_rate=1e-2, iterations=40, clip=0.5).K,
+            "discounted": offspan.train(
+                problem, offspan.Linear(np.zeros((3, 3))), seen, optimizer=optax.sgd(1e-2), iterations=40, discounts=(0.5, 1.0)
+            ).K,
+        }
+        for way, gain in K.items():
+            found = result.sel(way=way, **at)
+            np.testing.assert_allclose(found.cost, offspan.cost(problem, offspan.Linear(gain), seen), rtol=1e-9)
+            np.testing.assert_allclose(found.normalized_optimality, offspan.normalized_optimality(problem, gain, seen), rtol=1e-9)
+            np.testing.assert_allclose(found.normalized_cost, offspan.normalized_cost(problem, gain, seen), rtol=1e-9)
+        np.testing.assert_allclose(result.least_cost.sel(way="exact", **at), offspan.minimal_cost(problem, seen))
+        free = float(offspan.cost(problem, offspan.Linear(np.zeros((3, 3))), seen))
+        sampled = result.cost.sel(way=["two points", "reinforce"], **at)
+        assert np.all(sampled < 0.99 * free)
+    assert result.rollouts_an_update.values.tolist() == [1, 1, 1, 16, 8]
+
+
+def test_a_run_that_was_stopped_resumes_bit_for_bit(ways, tmp_path):
+    spec, expected = ways
+    for share in (0.3, 0.9):
+
+        def stop_at(done, share=share):
+            if done > share:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            run(spec, tmp_path, stop_at)
+    result = run(spec, tmp_path, lambda share: None)
+    for name in expected:
+        np.testing.assert_array_equal(result[name].values, expected[name].values, err_msg=str(name))
+
+
+@pytest.mark.parametrize("by", ["horizon", "rollouts", "noise"])
+def test_every_figure_is_drawn_and_its_table_is_latex(ways, by):
+    made = report(ways[1].assign_attrs(compare_by=by))
+    ((figure, data),) = made.figures().values()
+    assert len(figure.axes) >= 2
+    assert len(data) == 5 * 2 * 2
+    assert latex_table(made.tables["table"]).isascii()
+    assert set(made.captions) == {by}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('"two-point"', '"three-point"'),
+        ('name = "exact"', 'name = "noisy and cut"'),
+        ('"gaussian"', '"gausian"'),
+        ("dim = 3", "dim = 1"),
+        ('gradient = "reinforce"', 'gradient = "reinforce"\nrollouts = 1'),
+    ],
+)
+def test_a_mistake_in_a_spec_is_one_sentence(tmp_path, wrong, said):
+    (tmp_path / "ways.toml").write_text(SPEC.format(by="noise").replace(wrong, said))
+    with pytest.raises(offspan.OffspanError, match=r"ways\.toml"):
+        load_spec(tmp_path / "ways.toml")
+
+
+@pytest.mark.parametrize("name", ["lqr-noise", "lqr-horizons", "lqr-sampled"])
+def test_quick_presets_have_fewer_seeds_and_say_so(name):
+    quick = load_preset(name).as_quick()
+    assert quick.quick
+    assert 3 <= len(quick.seeds) <= 10
