@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from offspan.errors import OffspanError, as_floats
+from offspan.errors import OffspanError, as_count, as_floats
 from offspan.problems.base import Problem
+from offspan.problems.variants import as_noise_key
 from offspan.rollout import Controller, rollout
 
 
@@ -32,11 +33,19 @@ class ExtrapolationMap(NamedTuple):
 
 
 def extrapolation_map(
-    problem: Problem, controller: Controller, axes: Mapping[int, Any], *, at: Any = None, success: Callable[..., Any] | None = None
+    problem: Problem,
+    controller: Controller,
+    axes: Mapping[int, Any],
+    *,
+    at: Any = None,
+    success: Callable[..., Any] | None = None,
+    key: Any = None,
+    samples: int = 1,
 ) -> ExtrapolationMap:
     """J(π; x) for all x with x_d ∈ axes[d] for the coordinates d in `axes`, and the others as in `at` (zero by default)  [beyond R24].
 
-    With `success`, a function of the last state x_H, it is 1 where that holds and 0 elsewhere.
+    With `success`, a function of the last state x_H, it is 1 where that holds and 0 elsewhere. Of a `Noisy` problem it is the mean over
+    `samples` trajectories, with the same noise from every state.
 
     >>> import jax.numpy as jnp, offspan
     >>> K = -jnp.eye(2).at[1, 1].set(0.0)
@@ -52,10 +61,12 @@ def extrapolation_map(
     x = jnp.zeros(n) if at is None else as_floats(where, "at", at, shape=(n,), meaning=f"shape ({n},): one state")
     grid = jnp.stack(jnp.meshgrid(*values.values(), indexing="ij"), axis=-1)
     x0s = jnp.broadcast_to(x, (*grid.shape[:-1], n)).at[..., jnp.array(list(values))].set(grid).reshape(-1, n)
-    costs, last = _ends(problem, controller, x0s)
+    noise_key = as_noise_key(where, problem, key)
+    as_count(where, "samples", samples, least=1)
+    costs, last = _ends(problem, controller, x0s, None if noise_key is None else jax.random.split(noise_key, samples))
     if success is not None:
         try:
-            found = np.asarray(jax.vmap(success)(last), float)
+            found = np.asarray(jax.vmap(jax.vmap(success))(last), float).mean(axis=1)
         except jax.errors.ConcretizationTypeError:
             raise OffspanError(
                 f"{where}: `success` cannot be traced by jax; write `&` for `and`, `|` for `or`, jnp.where for `if`."
@@ -65,6 +76,7 @@ def extrapolation_map(
                 f"{where}: `success` must return one truth value for one state; for {len(x0s)} states it gave {found.shape}."
             )
     else:
+        costs = np.asarray(costs).mean(axis=1)
         found = np.where(np.isfinite(costs), costs, np.inf)
     shape = grid.shape[:-1]
     return ExtrapolationMap(tuple(values), tuple(np.asarray(one) for one in values.values()), found.reshape(shape), success is not None)
@@ -78,11 +90,13 @@ def _is_index(d: Any, n: int) -> bool:
 
 
 @eqx.filter_jit
-def _ends(problem, controller, x0s):
-    """J from each state, and x_H."""
+def _ends(problem, controller, x0s, keys):
+    """J from each state, and x_H, for each key; for one without noise."""
 
-    def of_one(x0):
-        trajectory = rollout(problem, controller, x0)
+    def of_one(x0, key=None):
+        trajectory = rollout(problem, controller, x0, key=key)
         return problem.cost_scale * trajectory.costs.sum(), trajectory.states[-1]
 
-    return jax.vmap(of_one)(x0s)
+    if keys is None:
+        return jax.tree.map(lambda values: values[:, None], jax.vmap(of_one)(x0s))
+    return jax.vmap(lambda x0: jax.vmap(lambda key: of_one(x0, key))(keys))(x0s)

@@ -5,6 +5,7 @@ of the projector I − P_S. That does not depend on the basis, and its shape doe
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -83,10 +84,13 @@ def extrapolation(
     *,
     minimal_cost: Float[ArrayLike, ""],
     baseline_cost: Float[ArrayLike, ""],
+    key: Any = None,
+    samples: int = 1,
 ) -> Float[Array, ""]:
     """E(π) = (J(π; U) − J*(U)) / (J(π_no-ext; U) − J*(U)) for any problem and an explicit set U  [R24, app:experiments:details:nn:pend].
 
-    `minimal_cost` is J*(U), or the best estimate of it, `baseline_cost` the cost over U of a controller that does not extrapolate.
+    `minimal_cost` is J*(U), or the best estimate of it, `baseline_cost` the cost over U of a controller that does not extrapolate. Of a
+    `Noisy` problem J is the mean over `samples` trajectories from each state, with noise from `key`.
 
     >>> import jax.numpy as jnp, offspan
     >>> problem, half, one = offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), jnp.array([[1.0]])  # J = 1 + 1/4 + 1/16
@@ -101,7 +105,7 @@ def extrapolation(
             f"extrapolation: `baseline_cost` ({float(baseline):.6g}) must exceed `minimal_cost` ({float(least):.6g}): "
             "a controller that does not extrapolate costs more than the minimum."
         )
-    return (cost(problem, controller, unseen) - least) / (baseline - least)
+    return (cost(problem, controller, unseen, key=key, samples=samples) - least) / (baseline - least)
 
 
 def _measure(where, problem, K, seen, unseen, steps):

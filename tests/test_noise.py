@@ -81,6 +81,18 @@ def test_the_same_key_is_the_same_noise_for_every_controller():
     assert abs(near[1] - near[0]) < 1e-6 < abs(near[0] - float(offspan.cost(noisy, offspan.Linear(K), x0s, key=jax.random.key(9))))
 
 
+def test_maps_and_measures_of_a_noisy_problem_are_means():
+    problem, K, x0s = system()
+    noisy, controller = offspan.Noisy(problem, process=0.2), offspan.Linear(K)
+    found = offspan.extrapolation_map(noisy, controller, {0: [0.5, 1.0]}, key=KEY, samples=2000).values
+    expected = [float(offspan.expected_cost(noisy, K, jnp.array([[x, 0.0, 0.0]]))) for x in (0.5, 1.0)]
+    np.testing.assert_allclose(found, expected, rtol=0.1)
+    share = offspan.extrapolation_map(noisy, controller, {0: [0.0]}, key=KEY, samples=2000, success=lambda x: x[0] > 0).values
+    np.testing.assert_allclose(share, 0.5, atol=0.05)
+    measure = offspan.extrapolation(noisy, controller, x0s, minimal_cost=0.0, baseline_cost=1.0, key=KEY, samples=2000)
+    np.testing.assert_allclose(measure, offspan.expected_cost(noisy, K, x0s), rtol=0.1)
+
+
 @pytest.mark.parametrize("last", [1, 2, 4])
 def test_a_truncated_cost_is_that_of_the_shorter_problem_with_discount(last):
     problem, K, x0s = system()
