@@ -47,7 +47,7 @@ def spec(tmp_path):
 
 def test_presets_have_the_papers_settings():
     """[R24, app:experiments:details:lqr]; seeds, learning rates and iterations as the paper gives them."""
-    lqr = ["lqr", "lqr-horizon-sweep", "lqr-large", "lqr-long-horizon", "lqr-random-abq"]
+    lqr = ["lqr", "lqr-horizon-sweep", "lqr-horizons", "lqr-large", "lqr-long-horizon", "lqr-noise", "lqr-random-abq", "lqr-sampled"]
     choices = ["abq", "lqr", "lqr-one", "lqr-short", "lqr-three", "pendulum", "pendulum-velocities", "quadcopter"]
     selection = [f"selection-{name}" for name in choices]
     networks = ["pendulum", "quadcopter-below", "quadcopter-distance", "quadcopter-further"]

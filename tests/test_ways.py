@@ -15,7 +15,7 @@ SPEC = """
 kind = "ways"
 systems = ["identity", "gaussian"]
 dim = 3
-horizon = [2, 4]
+horizon = [4]
 seeds = [5, 6, 7]
 iterations = 40
 record_every = 10
@@ -76,7 +76,7 @@ def test_a_result_holds_what_plain_runs_give(ways):
     assert result.rollouts_an_update.values.tolist() == [1, 1, 1, 16, 8]
 
 
-def test_a_run_that_was_stopped_resumes_bit_for_bit(ways, tmp_path):
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(ways, tmp_path):
     spec, expected = ways
     for share in (0.3, 0.9):
 
@@ -96,7 +96,7 @@ def test_every_figure_is_drawn_and_its_table_is_latex(ways, by):
     made = report(ways[1].assign_attrs(compare_by=by))
     ((figure, data),) = made.figures().values()
     assert len(figure.axes) >= 2
-    assert len(data) == 5 * 2 * 2
+    assert len(data) == 5 * 2
     assert latex_table(made.tables["table"]).isascii()
     assert set(made.captions) == {by}
 
