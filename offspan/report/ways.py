@@ -114,6 +114,7 @@ def by_rollouts(result: xr.Dataset) -> Figure:
                 some = of_system[of_system.gradient == gradient].sort_values("rollouts_an_update")
                 _with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, COLOURS[i], MARKERS[i], label)
             ax.set_xscale("log", base=2)
+            ax.xaxis.set_major_formatter("{x:g}")
             ax.set_ylim(0, None)
         axes[0, column].set_title(system)
         axes[1, column].set_xlabel("rollouts an update")
