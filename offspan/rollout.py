@@ -21,7 +21,7 @@ from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_states
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
-from offspan.problems.variants import as_noise_key, is_noisy, layers, without_noise
+from offspan.problems.variants import Truncated, as_noise_key, is_noisy, layers, without_noise
 
 Controller = Callable[[Array], Array]
 
@@ -245,7 +245,7 @@ def _mean_cost_jvp(step, horizon, primals, tangents):
         change += jnp.sum(first_costates * dx0s)
     if not _is_zero(dtimes.process):
         change += jnp.sum(costates * dtimes.process)
-    return value, change
+    return value, change.astype(value.dtype)
 
 
 def _is_zero(tangent) -> bool:
@@ -286,7 +286,7 @@ def lqr_cost_and_gradient(
     With λ_{H+1} = 0 and, backwards from h = H:  p_h = Bᵀλ_{h+1} + 2R u_h  and  λ_h = 2Q x_h + Aᵀλ_{h+1} + Kᵀp_h.
     λ_h is the derivative of the cost-to-go by x_h, and p_h the one by u_h.
     """
-    if is_noisy(problem):
+    if is_noisy(problem) or isinstance(problem, Truncated):
         return _moments("lqr_gradient", problem, K, x0s)
     problem = as_lqr("lqr_gradient", without_noise(problem))
     x0s = as_states("lqr_gradient", "x0s", x0s, problem.state_dim)
@@ -300,14 +300,16 @@ def _moments(where: str, problem: Problem, K: Any, x0s: Any) -> tuple[Float[Arra
 
 def noise_covariances(problem: Problem, where: str = "noise_covariances") -> tuple[LQR, Float[Array, "n n"], Float[Array, "m m"]]:
     """The LQR without noise, W = B C CᵀBᵀ + P Pᵀ of each step, and C Cᵀ of the controls."""
-    plain, noisy, _ = layers(problem)
+    plain, noisy, truncated = layers(problem)
+    if truncated is not None:
+        raise OffspanError(f"{where}: a shortened or discounted problem has no closed form here; `gradient=Exact()` takes it.")
     lqr = as_lqr(where, plain)
     W, of_control = jnp.zeros_like(lqr.A), jnp.zeros_like(lqr.R)
     if noisy is not None and noisy.control is not None:
-        of_control = noisy.control @ noisy.control.T
+        of_control = (noisy.control @ noisy.control.T).astype(lqr.A.dtype)
         W += lqr.B @ of_control @ lqr.B.T
     if noisy is not None and noisy.process is not None:
-        W += noisy.process @ noisy.process.T
+        W += (noisy.process @ noisy.process.T).astype(W.dtype)
     return lqr, W, of_control
 
 
@@ -316,9 +318,10 @@ def _expected_cost_and_gradient(problem, W, of_control, K, x0s):
     """With Λ_{H+1} = 0 and Λ_h = Q + KᵀRK + MᵀΛ_{h+1}M, backwards: ∇ = 2 Σ_{h=0}^{H} (BᵀΛ_{h+1}M + RK) Σ_h."""
     A, B, Q, R, H = problem.A, problem.B, problem.Q, problem.R, problem.horizon
     M, weight = A + B @ K, Q + K.T @ R @ K
-    first = (x0s.T @ x0s / len(x0s)).astype(jnp.result_type(A, x0s))
+    dtype = jnp.result_type(M, x0s)
+    first, W = (x0s.T @ x0s / len(x0s)).astype(dtype), W.astype(dtype)
     _, moments = jax.lax.scan(lambda S, _: (M @ S @ M.T + W, S), first, length=H + 1)
-    _, costates = jax.lax.scan(lambda L, _: (weight + M.T @ L @ M, L), jnp.zeros_like(M), length=H + 1)  # Λ_{H+1}, …, Λ_1
+    _, costates = jax.lax.scan(lambda L, _: (weight + M.T @ L @ M, L), jnp.zeros_like(M, dtype), length=H + 1)  # Λ_{H+1}, …, Λ_1
     gradient = 2 * jnp.einsum("hij,hjk->ik", B.T @ costates[::-1] @ M + (R @ K)[None], moments)
     return jnp.sum(weight * moments.sum(axis=0)) + (H + 1) * jnp.sum(R * of_control), gradient
 

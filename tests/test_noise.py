@@ -1,5 +1,7 @@
 """Noise, sampled gradients and shortened horizons: each against a plain loop, a closed form or the exact gradient of what it estimates."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -368,3 +370,40 @@ def test_pilots_that_did_not_train_are_named():
         chosen = offspan.select(offspan.shift(4, horizon=3), offspan.basis(4), 1, optimizer=optax.sgd(1e-300), **options)
     assert "cut the gradient's norm" in chosen.note
     assert not offspan.select(offspan.shift(4, horizon=3), offspan.basis(4), 1, optimizer=optax.sgd(1e-2), **options).note
+
+
+def test_a_curriculum_that_worked_is_not_called_stuck_and_is_not_resumed_to_another_schedule():
+    """The cost of a longer horizon is higher, as here every step costs 1 at least."""
+    problem = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: 1 + x @ x, state_dim=1, control_dim=1, horizon=100)
+    start, seen = offspan.Linear([[-0.5]]), jnp.ones((1, 1))
+    settings: dict[str, Any] = {"optimizer": optax.sgd(0.1), "horizons": (2, 100)}
+    run = offspan.train(problem, start, seen, iterations=40, **settings)
+    assert run.cost[-1] > 10 * run.cost[0]
+    assert offspan.diagnose(problem, run, seen).what == "nothing"
+    part = offspan.train_batch(problem, [start], seen, iterations=40, **settings)
+    with pytest.raises(offspan.OffspanError, match="`resume`"):
+        offspan.train_batch(problem, [start], seen, iterations=80, resume=part, **settings)
+    adjoint: dict[str, Any] = {"optimizer": optax.sgd(0.1), "gradient": offspan.Adjoint(), "horizons": (1, 4)}
+    with pytest.raises(offspan.OffspanError, match="Exact"):
+        offspan.train(offspan.identity(1, horizon=4), start, seen, iterations=4, **adjoint)
+
+
+def test_single_precision_in_a_process_of_double_precision():
+    problem = jax.tree.map(lambda M: M.astype(jnp.float32), offspan.gaussian(KEY, 3, horizon=4))
+    seen = jnp.eye(3, dtype=jnp.float32)[:1]
+    noisy = offspan.Noisy(problem, process=0.1, control=0.1)
+    assert offspan.expected_cost(noisy, jnp.zeros((3, 3), jnp.float32), seen).dtype == jnp.float32
+    assert offspan.train_lqr(noisy, seen, learning_rate=1e-3, iterations=3).K.dtype == jnp.float32
+    start = offspan.Linear(jnp.zeros((3, 3), jnp.float32))
+    for estimator in (offspan.TwoPoint(0.1, 2), offspan.Reinforce(0.1, 2)):
+        how: dict[str, Any] = {"optimizer": optax.sgd(1e-3), "iterations": 3, "gradient": estimator, "key": KEY}
+        run = offspan.train(offspan.gaussian(KEY, 3, horizon=4), start, seen, **how)
+        assert run.K.dtype == jnp.float32
+
+
+def test_the_last_record_of_a_noisy_batch_is_that_of_the_estimator():
+    noisy, seen = offspan.Noisy(offspan.shift(3, horizon=4), process=0.5), offspan.basis(3, 1)
+    start, still = [offspan.Linear(jnp.zeros((3, 3)))], {"optimizer": optax.sgd(1e-300), "iterations": 4, "record_every": 1, "key": KEY}
+    np.testing.assert_allclose(offspan.train_batch(noisy, start, seen, gradient=offspan.Adjoint(), **still).cost, 5 + 3 * 10 * 0.25)
+    spread = offspan.train_batch(noisy, start, seen, gradient=offspan.Exact(samples=2000), **still).cost
+    np.testing.assert_allclose(spread, 5 + 3 * 10 * 0.25, rtol=0.1)

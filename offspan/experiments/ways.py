@@ -45,6 +45,9 @@ class Way(Strict):
         made = {"two-point": lambda: TwoPoint(self.radius, self.directions), "reinforce": lambda: Reinforce(self.std, self.rollouts)}
         return made.get(self.gradient, Exact)()
 
+    def is_noisy(self) -> bool:
+        return self.control_noise > 0 or self.process_noise > 0
+
     def is_plain(self) -> bool:
         """Whether `train_lqr_batch` trains it: exact gradients, or those of an exact expectation, of the whole cost."""
         return self.gradient == "exact" and self.discounts is None
@@ -77,6 +80,15 @@ class WaysSpec(Spec):
             raise OffspanError(f"`seen` is {self.seen}, but must be less than `dim`, {self.dim}, to leave something unseen")
         for way in self.ways:
             way.estimator()  # which says what is wrong with it
+            if way.discounts is not None and (way.discounts[-1] != 1 or max(way.discounts) > 1):
+                raise OffspanError(f"`discounts` of {way.name!r} must be at most 1 and end with 1")
+        exact, noisy = ([way for way in self.ways if kept(way)] for kept in (Way.is_plain, Way.is_noisy))
+        if self.compare_by == "rollouts" and not exact:
+            raise OffspanError("`compare_by` is rollouts, so one of the ways must be exact, to compare with")
+        if self.compare_by == "noise" and not (noisy and "identity" in self.systems and all(way.is_plain() for way in self.ways)):
+            raise OffspanError("`compare_by` is noise, so that the ways must be exact, one of them with noise, and identity a system")
+        if (len(self.ways) > 8 and self.compare_by != "rollouts") or len(self.systems) > 4:
+            raise OffspanError("a figure can tell at most 8 ways and 4 systems apart; give fewer")
         return self
 
     def as_quick(self) -> "Spec":
@@ -155,9 +167,7 @@ def _problems(spec: WaysSpec, horizon: int) -> list[LQR]:
 
 
 def _noisy(way: Way, problem: LQR) -> Problem:
-    if way.control_noise == way.process_noise == 0:
-        return problem
-    return Noisy(problem, control=way.control_noise, process=way.process_noise)
+    return Noisy(problem, control=way.control_noise, process=way.process_noise) if way.is_noisy() else problem
 
 
 def to_dataset(spec: WaysSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
@@ -165,7 +175,7 @@ def to_dataset(spec: WaysSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     shape = len(spec.ways), len(spec.horizon), len(spec.systems), len(spec.seeds)
     zero, seen = Linear(np.zeros((spec.dim, spec.dim))), np.asarray(basis(spec.dim, spec.seen))
     batches = [[Batch.from_arrays(results[_task_name(w, H)], zero) for H in spec.horizon] for w in range(len(spec.ways))]
-    recorded = max((batch.recorded for of_way in batches for batch in of_way), key=len)
+    recorded = np.unique(np.concatenate([batch.recorded for of_way in batches for batch in of_way]))
     data: dict[str, np.ndarray] = {name: np.full(shape, np.nan) for name in ("cost", "least_cost", *MEASURED)}
     data |= {f"{name}_curve": np.full((*shape, len(recorded)), np.nan, np.float32) for name in MEASURED}
     for h, horizon in enumerate(spec.horizon):
@@ -177,7 +187,8 @@ def to_dataset(spec: WaysSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
             for name, value in zip(("cost", *MEASURED), (J, *measures), strict=True):
                 data[name][w, h] = np.asarray(value).reshape(shape[2:])
             for name, curve in of_way[h].measures.items():
-                data[f"{name}_curve"][w, h, ..., : curve.shape[1]] = curve.reshape(*shape[2:], -1)
+                places = np.searchsorted(recorded, of_way[h].recorded)
+                data[f"{name}_curve"][w, h, ..., places] = np.moveaxis(curve.reshape(*shape[2:], -1), -1, 0)
     long_names = {"cost": "J(K; S)", "least_cost": "J*(S)", **MEASURED, **{f"{name}_curve": said for name, said in MEASURED.items()}}
     codes = np.stack([[batch.codes.reshape(shape[2:]) for batch in of_way] for of_way in batches])
     variables: dict[str, tuple] = {"status": (RUN, codes, STATUS_FLAGS)}

@@ -139,7 +139,9 @@ def by_noise(result: xr.Dataset) -> Figure:
     for i, (way, noise) in enumerate(noisy):
         curve = result.normalized_optimality_curve.sel(way=way, system="identity").isel(horizon=0, seed=0)
         scaled = noise**2 * float(result.learning_rate.sel(way=way)) * result.iteration
-        left.plot(scaled[1:], curve[1:], color=COLOURS[i], linestyle=DASHES[i % 4], linewidth=4.0 - 0.9 * i, label=f"ς = {noise:g}")
+        left.plot(
+            scaled[1:], curve[1:], color=COLOURS[i], linestyle=DASHES[i % 4], linewidth=max(4.0 - 0.9 * i, 1.0), label=f"ς = {noise:g}"
+        )
     longest = float(max(noise for _, noise in noisy) ** 2 * result.learning_rate.max() * result.iteration[-1])
     times = np.geomspace(1e-6, longest, 200)
     predicted = [identity_measure(int(result.horizon[0]), time) for time in times]

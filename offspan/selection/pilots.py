@@ -83,7 +83,7 @@ class Pilots:
     def note(self) -> str:
         """What to say where most of the runs that are alive did not train."""
         J = self.batch.cost
-        idle = (self.batch.codes == Status.diverged) | ~(J[:, -1] < J[:, 0])
+        idle = (self.batch.codes == Status.diverged) | ((self.batch.codes == Status.finished) & ~(J[:, -1] < J[:, 0]))
         if idle.mean() <= 0.5:
             return ""
         return (

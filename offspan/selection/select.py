@@ -15,6 +15,7 @@ from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states,
 from offspan.exploration import as_scale, cosine, state_gradients, visited_states
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
+from offspan.problems.variants import is_noisy
 from offspan.rollout import lqr_gradient
 from offspan.selection.criteria import Setting, starts
 from offspan.selection.methods import METHODS, Task
@@ -78,6 +79,8 @@ def select(
     """
     where = "select"
     n = problem.state_dim
+    if is_noisy(problem):
+        raise OffspanError(f"{where}: `problem` is Noisy, but states are chosen without noise; pass `problem.problem`.")
     candidates = as_states(where, "candidates", candidates, n)
     k = as_count(where, "k", k, least=1)
     check_pool(where, problem, np.asarray(candidates), k)

@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 from offspan.errors import OffspanError, as_states
 from offspan.problems.base import Problem
+from offspan.problems.variants import without_noise
 from offspan.rollout import cost, rollout
 from offspan.training.engine import Run
 from offspan.training.estimators import Loss
@@ -87,7 +88,7 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
     """Rolls out the last finite controller of `run` once more, and finds the first number that is not finite.
 
     States and costs are searched forwards in time, costates λ_h = ∂J/∂x_h backwards: in the order in which they are computed. `loss` is the
-    one that the run was trained with, if any.
+    one that the run was trained with, if any. A `Noisy` problem is rolled out without its noise.
 
     >>> import optax, offspan
     >>> problem, one = offspan.identity(1, horizon=2), offspan.basis(1)
@@ -101,7 +102,7 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
         raise OffspanError(
             f"diagnose: `run` is a {type(run).__name__}, but must be what `train` or `train_lqr` returned, or `batch.run(r)` of a batch."
         )
-    controller = run.controller
+    problem, controller = without_noise(problem), run.controller
     X, C, jacobians, cost_gradients = map(np.asarray, _along_trajectories(problem, controller, x0s))
     with np.errstate(all="ignore"):
         products, costates = _forwards(jacobians), _backwards(jacobians, problem.cost_scale / len(X) * cost_gradients)
@@ -133,7 +134,7 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
 
 
 def _is_stuck(run: Run, elasticity: float) -> bool:
-    costs = run.cost[np.isfinite(run.cost)]
+    costs = run.cost[np.isfinite(run.cost) & (run.recorded >= run.since)]
     if run.status is not Status.finished or len(costs) < 2:
         return False
     first, second = np.split(costs, [len(costs) // 2])
@@ -210,7 +211,8 @@ def _spectral_norm(M: np.ndarray) -> float:
 
 def _explosion(run: Run) -> int:
     """The first recorded iteration whose cost is `EXPLOSION` times the least before it, or not finite."""
-    cost = np.where(np.isfinite(run.cost), run.cost, np.inf)
+    cost, recorded = run.cost[run.recorded >= run.since], run.recorded[run.recorded >= run.since]
+    cost = np.where(np.isfinite(cost), cost, np.inf)
     least = np.minimum.accumulate(np.append(np.inf, cost[:-1]))
     exploded = cost > EXPLOSION * np.maximum(least, 1e-9 * cost[:1].sum())  # after a cost of zero, not everything has exploded
-    return int(run.recorded[np.argmax(exploded)]) if exploded.any() else run.iterations
+    return int(recorded[np.argmax(exploded)]) if exploded.any() else run.iterations

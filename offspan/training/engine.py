@@ -48,6 +48,7 @@ class Run(NamedTuple):
     status: Status
     iterations: int
     recorded: np.ndarray  # (q,)
+    since: int = 0  # costs before this iteration are of other horizons or discounts
 
     @property
     def K(self) -> Float[Array, "m n"]:
@@ -80,6 +81,7 @@ class Batch:
     cost: np.ndarray  # (r, q)
     measures: Mapping[str, np.ndarray] = field(default_factory=dict)  # each (r, q), of a sweep of LQRs
     carried: tuple[np.ndarray, ...] = ()  # the leaves of the loop's state
+    since: int = 0  # the first iteration of the last stage: earlier costs are of other horizons or discounts
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{np.sum(self.codes == status)} {status}" for status in Status if np.any(self.codes == status))
@@ -119,7 +121,7 @@ class Batch:
         """Run r of the batch."""
         made = int(self.iterations[r])
         kept = self.recorded <= made
-        return Run(self.controllers[r], self.cost[r, kept], Status(int(self.codes[r])), made, self.recorded[kept])
+        return Run(self.controllers[r], self.cost[r, kept], Status(int(self.codes[r])), made, self.recorded[kept], self.since)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a checkpoint."""
@@ -142,11 +144,11 @@ class Batch:
         weights, structure = eqx.partition(controller, eqx.is_inexact_array)
         stored = jax.tree.unflatten(jax.tree.structure(weights), [parts["weights"][str(i)] for i in range(len(parts["weights"]))])
         carried = tuple(parts["carried"][str(i)] for i in range(len(parts["carried"])))
-        fields: dict[str, Any] = {name: arrays[name] for name in FIELDS} | {"done": int(arrays["done"])}
+        fields: dict[str, Any] = {name: arrays[name] for name in FIELDS} | {name: int(arrays[name]) for name in ("done", "since")}
         return cls(stored, structure, measures=parts["measures"], carried=carried, **fields)
 
 
-FIELDS = ("codes", "iterations", "done", "recorded", "cost")  # of a batch that are one array
+FIELDS = ("codes", "iterations", "done", "since", "recorded", "cost")  # of a batch that are one array
 
 
 class LoopState(eqx.Module):
@@ -169,6 +171,9 @@ class Stages(eqx.Module):
     last: Int[Array, "k"]
     discount: Float[Array, "k"]
     iterations: Int[Array, ""]
+
+    def begin_of_last(self) -> int:
+        return -(-(len(self.last) - 1) * int(self.iterations) // len(self.last))
 
     def at(self, problem: Problem, iteration: Int[Array, ""]) -> tuple[Problem, Any]:
         """The problem of an iteration, and whether it is that of the last stage."""
@@ -228,9 +233,10 @@ def run_batch(
         jnp.full(runs, RUNNING),
     )
     dtype = jax.eval_shape(lambda X: cost(settings.problem, controllers[0], X, key=key), given.x0s[0]).dtype
+    since = 0 if settings.stages is None else settings.stages.begin_of_last()
     done, recorded, costs = 0, [np.empty(0, int)], [np.empty((runs, 0), dtype)]  # of each chunk
     if resume is not None:
-        loop = _restore(where, resume, loop, iterations, record_every)
+        loop = _restore(where, resume, loop, iterations, record_every, since)
         sooner = resume.recorded < resume.done  # a last record is not among those of a longer run
         done, recorded, costs = resume.done, [resume.recorded[sooner]], [resume.cost[:, sooner]]
     devices = jax.devices()[:runs]
@@ -243,7 +249,7 @@ def run_batch(
         codes, made = np.asarray(loop.status)[:runs].astype(np.int8), np.asarray(loop.iteration)[:runs]
         carried = tuple(_as_numpy(leaf)[:runs] for leaf in jax.tree.leaves(loop))
         returned = jax.tree.map(lambda leaf: np.asarray(leaf)[:runs], weights)
-        return Batch(returned, structure, codes, made, done, np.concatenate(recorded), np.concatenate(costs, axis=1), carried=carried)
+        return Batch(returned, structure, codes, made, done, np.concatenate(recorded), np.concatenate(costs, axis=1), {}, carried, since)
 
     advance = lambda loop, count: _advance(mesh, settings, structure, given, loop, (np.asarray(done), np.asarray(count)))  # noqa: E731
     chunk = 1
@@ -284,7 +290,7 @@ def _as_numpy(leaf: Array) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _restore(where: str, resume: Batch, start: LoopState, iterations: int, record_every: int) -> LoopState:
+def _restore(where: str, resume: Batch, start: LoopState, iterations: int, record_every: int, since: int) -> LoopState:
     """The state of the loop that `resume` carries."""
     leaves, structure = jax.tree.flatten(start)
     same_leaves = isinstance(resume, Batch) and [(leaf.shape, leaf.dtype) for leaf in resume.carried] == [
@@ -292,6 +298,7 @@ def _restore(where: str, resume: Batch, start: LoopState, iterations: int, recor
     ]
     fits = (
         same_leaves
+        and resume.since == since
         and resume.done <= iterations
         # Before its last one, a batch has a record every `record_every` iterations, until the last of its runs has ended.
         and np.array_equal(
@@ -377,7 +384,7 @@ def _results(mesh, settings, structure, given, loop) -> tuple[PyTree, Float[Arra
 
         def result(run: LoopState, given: Given):
             controller, key = eqx.combine(run.weights, structure), jax.random.fold_in(run.key, run.iteration)
-            J = cost(given.of(settings.problem), controller, given.x0s, key=key)
+            J = settings.estimator.recorded_cost(key, given.of(settings.problem), controller, given.x0s)
             returned = settings.stop.result(run.memory, J, run.weights)
             return _where(run.status == int(Status.diverged), run.weights, returned), J
 

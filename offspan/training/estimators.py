@@ -59,6 +59,10 @@ class Estimator(eqx.Module):
     def __call__(self, key: PRNGKeyArray, problem: Problem, controller: Controller, x0s: Float[Array, "s n"]) -> Estimate:
         """One estimate of the gradient at `controller` over the seen states `x0s`."""
 
+    def recorded_cost(self, key: PRNGKeyArray, problem: Problem, controller: Controller, x0s: Float[Array, "s n"]) -> Float[Array, ""]:
+        """J(π; S) as in its estimates."""
+        return cost(problem, controller, x0s, key=key)
+
     def objective(self, key: PRNGKeyArray, problem: Problem, controller: Controller, x0s: Float[Array, "s n"]) -> Float[Array, ""]:
         """A draw whose mean is what the estimator descends, to be differentiated by the controller: the other route to its gradient."""
         return cost(problem, controller, x0s, key=key)
@@ -95,6 +99,9 @@ class Exact(Estimator):
         (value, J), gradient = eqx.filter_value_and_grad(objective, has_aux=True)(controller)
         return Estimate(J, gradient, self.samples * len(x0s), value)
 
+    def recorded_cost(self, key, problem, controller, x0s):
+        return cost(problem, controller, x0s, key=key, samples=self.samples)
+
     def objective(self, key, problem, controller, x0s):
         if self.loss is None:
             return cost(problem, controller, x0s, key=key)
@@ -118,6 +125,9 @@ class Adjoint(Estimator):
             raise OffspanError(f"Adjoint: the controller is a {type(controller).__name__}, but must be Linear; Exact() takes any.")
         J, gradient = lqr_cost_and_gradient(problem, controller.K, x0s)
         return Estimate(J, jax.tree.map(lambda _: gradient, controller), len(x0s))
+
+    def recorded_cost(self, key, problem, controller, x0s):
+        return self(key, problem, controller, x0s).cost
 
 
 class TwoPoint(Estimator):
@@ -147,9 +157,10 @@ class TwoPoint(Estimator):
         w, with_weights = _flat(controller)
         key_directions, key_noise = jax.random.split(key)
         v = jax.random.normal(key_directions, (self.directions, len(w)), w.dtype)
-        moved = w[None] + self.radius * jnp.concatenate([v, -v, jnp.zeros_like(v[:1])])
+        radius = jnp.asarray(self.radius, w.dtype)
+        moved = w[None] + radius * jnp.concatenate([v, -v, jnp.zeros_like(v[:1])])
         *pairs, J = jnp.split(jax.vmap(lambda w: cost(problem, with_weights(w), x0s, key=key_noise))(moved), [len(v), 2 * len(v)])
-        gradient = ((pairs[0] - pairs[1]) / (2 * self.radius)) @ v / len(v)
+        gradient = (((pairs[0] - pairs[1]) / (2 * radius)) @ v / len(v)).astype(w.dtype)
         return Estimate(J[0], eqx.filter(with_weights(gradient), eqx.is_inexact_array), len(moved) * len(x0s), jnp.mean(jnp.stack(pairs)))
 
     def objective(self, key, problem, controller, x0s):

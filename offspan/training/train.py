@@ -254,6 +254,10 @@ def _checked(
             f"{where}: the controller (a {type(controllers[0]).__name__}) has no floating-point arrays to train; "
             "pass a Linear, an MLP or another pytree that holds its weights."
         )
+    if loss is not None and is_noisy(problem):
+        raise OffspanError(
+            f"{where}: `loss` is given, but the problem is Noisy, and a loss has no key to draw noise from; leave one of them out."
+        )
     if loss is not None and gradient is not None:
         raise OffspanError(f"{where}: `loss` and `gradient` are both given; pass `gradient=Exact(loss)`.")
     estimator = Exact(loss) if gradient is None else gradient
