@@ -237,6 +237,12 @@ MISTAKES = {
     ),
     "horizons that end too early": (lambda: train(horizons=(1, 2)), "train", "`horizons`"),
     "horizons that are no sequence": (lambda: train(horizons=3), "train", "`horizons`"),
+    "iterations of a curriculum that are no number": (lambda: train(iterations="many", horizons=(1, 3)), "train", "`iterations`"),
+    "the quality of no estimator": (
+        lambda: offspan.gradient_quality(LQR2, LINEAR, E1, "exact", key=jax.random.key(0)),  # pyright: ignore
+        "gradient_quality",
+        "`estimator`",
+    ),
     "a discount above one": (lambda: train(discounts=(1.5, 1.0)), "train", "`discounts`"),
     "stages of different numbers": (lambda: train(horizons=(1, 3), discounts=(1.0,)), "train", "`horizons`"),
     "problems for another number of runs": (

@@ -1,9 +1,9 @@
 """Policy gradient: from a problem, a controller and the seen states to a learned controller."""
 
+from offspan.training.batch import Batch as Batch
+from offspan.training.batch import Run as Run
 from offspan.training.diagnosis import Diagnosis as Diagnosis
 from offspan.training.diagnosis import diagnose as diagnose
-from offspan.training.engine import Batch as Batch
-from offspan.training.engine import Run as Run
 from offspan.training.estimators import Adjoint as Adjoint
 from offspan.training.estimators import Estimate as Estimate
 from offspan.training.estimators import Estimator as Estimator

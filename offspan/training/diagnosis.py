@@ -11,7 +11,7 @@ from offspan.errors import OffspanError, as_states
 from offspan.problems.base import Problem
 from offspan.problems.variants import without_noise
 from offspan.rollout import cost, rollout
-from offspan.training.engine import Run
+from offspan.training.batch import Run
 from offspan.training.estimators import Loss
 from offspan.training.stopping import Status
 

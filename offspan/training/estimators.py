@@ -281,6 +281,8 @@ def gradient_quality(
     (True, 10)
     """
     where = "gradient_quality"
+    if not isinstance(estimator, Estimator):
+        raise OffspanError(f"{where}: `estimator` is {estimator!r}, but must be an estimator, such as TwoPoint(radius=0.1, directions=8).")
     x0s = as_states(where, "x0s", x0s, problem.state_dim)
     repeats = as_count(where, "repeats", repeats, least=2)
     estimates, exact = map(np.asarray, _gradients(problem, controller, x0s, estimator, as_key(where, key), repeats))

@@ -28,7 +28,8 @@ from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.problems.variants import is_noisy, without_noise
 from offspan.rollout import noise_covariances
-from offspan.training.engine import CHUNK, Batch, next_chunk
+from offspan.training.batch import Batch
+from offspan.training.engine import CHUNK, next_chunk
 from offspan.training.lqr_kernels import (
     Systems,
     descend_by_products,

@@ -18,7 +18,8 @@ from offspan.problems.base import Problem
 from offspan.problems.lqr import as_lqr
 from offspan.problems.variants import is_noisy, without_noise
 from offspan.rollout import Controller, as_gain
-from offspan.training.engine import Batch, Given, Run, Settings, Stages, run_batch
+from offspan.training.batch import Batch, Run
+from offspan.training.engine import Given, Settings, Stages, run_batch
 from offspan.training.estimators import Adjoint, Estimator, Exact, Loss
 from offspan.training.lqr_kernels import clipped
 from offspan.training.stopping import Never, StoppingRule
@@ -203,7 +204,8 @@ def _stages(
         raise OffspanError(f"{where}: `horizons` is {tuple(lasts)}, but must end with the problem's, {H}, and not exceed it.")
     if max(factors) > 1 or factors[-1] != 1:
         raise OffspanError(f"{where}: `discounts` is {tuple(factors)}, but must be at most 1 and end with 1.")
-    return Stages(jnp.asarray(lasts), jnp.asarray(factors), jnp.asarray(max(iterations, 1)))
+    total = max(as_count(where, "iterations", iterations, least=0), 1)
+    return Stages(jnp.asarray(lasts), jnp.asarray(factors), jnp.asarray(total))
 
 
 def _key(where: str, key: Any) -> Array:
