@@ -16,6 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float
 from offspan.errors import OffspanError, as_floats, as_states, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
+from offspan.problems.variants import without_noise
 from offspan.rollout import Controller, cost
 from offspan.states import seen_projector
 
@@ -76,14 +77,15 @@ def adversarial_objective(
     factor = float(as_floats("adversarial_objective", "coefficient", coefficient, shape=(), meaning="one number"))
 
     def loss(problem: Any, controller: Controller, x0s: Array) -> tuple[Array, Array]:
-        if not hasattr(problem, "target"):
-            raise OffspanError(f"adversarial_objective: a {type(problem).__name__} has no field `target` that could be replaced.")
+        target_of = lambda problem: without_noise(problem).target  # noqa: E731  (a curriculum wraps the problem)
+        if not hasattr(plain := without_noise(problem), "target"):
+            raise OffspanError(f"adversarial_objective: a {type(plain).__name__} has no field `target` that could be replaced.")
 
         def towards(x0, target):
-            return cost(eqx.tree_at(lambda problem: problem.target, problem, target), controller, x0[None])
+            return cost(eqx.tree_at(target_of, problem, target), controller, x0[None])
 
         # Seen and unseen states in one rollout, which takes little more time than either.
-        own_target = jnp.broadcast_to(problem.target, x0s.shape)
+        own_target = jnp.broadcast_to(target_of(problem), x0s.shape)
         costs = jax.vmap(towards)(jnp.concatenate([x0s, unseen]), jnp.concatenate([own_target, targets]))
         J, J_adversarial = costs[: len(x0s)].mean(), costs[len(x0s) :].mean()
         return J + factor * J_adversarial, J

@@ -354,7 +354,8 @@ def test_a_stuck_run_is_seen_and_told_what_to_do():
     """An unstable plant, H = 1000: Adam ends finite, far above what is possible."""
     problem, seen = offspan.LQR([[1.02, 0.1], [0.0, 0.95]], horizon=1000), jnp.array([[1.0, 1.0]])
     for rate in (1e-2, 1e-3):  # Adam's memory of the first gradients makes its steps too small
-        stuck = offspan.train(problem, offspan.Linear(jnp.zeros((2, 2))), seen, optimizer=optax.adam(rate), iterations=2000)
+        with pytest.warns(UserWarning, match="train: the run is finite, but stuck: the cost .*diagnose"):
+            stuck = offspan.train(problem, offspan.Linear(jnp.zeros((2, 2))), seen, optimizer=optax.adam(rate), iterations=2000)
         diagnosis = offspan.diagnose(problem, stuck, seen)
         assert stuck.cost[-1] > 5 * float(offspan.minimal_cost(problem, seen))
         assert (stuck.status, diagnosis.what) == ("finished", "progress")
@@ -370,6 +371,42 @@ def test_pilots_that_did_not_train_are_named():
         chosen = offspan.select(offspan.shift(4, horizon=3), offspan.basis(4), 1, optimizer=optax.sgd(1e-300), **options)
     assert "cut the gradient's norm" in chosen.note
     assert not offspan.select(offspan.shift(4, horizon=3), offspan.basis(4), 1, optimizer=optax.sgd(1e-2), **options).note
+
+
+def test_training_methods_of_select_take_a_curriculum_and_a_sampled_gradient():
+    """An unstable plant over 400 steps: pilots that see all of it from the start diverge or stand still; with short horizons first, or a
+    cut, they train. Sampled gradients count all their rollouts."""
+    problem, pool = offspan.LQR(1.1 * np.roll(np.eye(3), 1, axis=0), horizon=400), offspan.basis(3)
+    options: dict[str, Any] = {"method": "exhaustive", "key": KEY, "optimizer": optax.adam(3e-3), "iterations": 1_000}
+    with pytest.warns(UserWarning, match="did not train|diverged"):
+        assert offspan.select(problem, pool, 1, **options | {"optimizer": optax.sgd(1e-3)}).note
+    chosen = offspan.select(problem, pool, 1, horizons=(2, 10, 50, 400), **options)
+    assert chosen.note == ""
+    costs = [float(offspan.cost(problem, controller, chosen.states)) for controller in chosen.controllers or []]
+    assert costs[0] < 1.3 * float(offspan.minimal_cost(problem, chosen.states))
+
+    short, how = offspan.shift(3, horizon=2), {"method": "adaptive", "optimizer": optax.sgd(1e-2), "iterations": 10}
+    sampled = offspan.select(short, pool, 2, key=KEY, gradient=offspan.TwoPoint(0.1, 4), horizons=(1, 2), **how)
+    # Two stages of five updates, on one and on two states, with 2·4 + 1 rollouts a state, and every candidate before each.
+    assert sampled.rollouts == 5 * 9 + 5 * 9 * 2 + 2 * 3
+    again = offspan.select(short, pool, 2, key=KEY, gradient=offspan.TwoPoint(0.1, 4), horizons=(1, 2), **how)
+    np.testing.assert_array_equal(sampled.controllers[0].K, again.controllers[0].K)
+    with pytest.raises(offspan.OffspanError, match="'flow' follows exact gradients"):
+        offspan.select(short, pool, 1, key=KEY, **how | {"method": "flow"}, gradient=offspan.TwoPoint(0.1, 4))
+
+
+def test_states_are_chosen_for_a_noisy_problem():
+    """Pilots train with the noise, and are compared by their cost with it: on the identity, any state will do where noise explores."""
+    problem, pool = offspan.identity(3, horizon=4), offspan.basis(3)
+    noisy = offspan.Noisy(problem, process=0.3)
+    options: dict[str, Any] = {"method": "exhaustive", "key": KEY, "optimizer": optax.sgd(0.01), "iterations": 300}
+    with pytest.warns(UserWarning, match="no choice explores"):  # of the system itself
+        chosen = offspan.select(noisy, pool, 1, **options)
+    assert chosen.controllers is not None
+    without = offspan.train_lqr(problem, chosen.states, learning_rate=0.01, iterations=300)
+    reached, kept = (float(offspan.cost(problem, one, pool)) for one in (chosen.controllers[0], without.controller))
+    assert reached < 0.5 * kept
+    assert chosen.rollouts == 3 * 300 + 3 * 3 * 16
 
 
 def test_a_curriculum_that_worked_is_not_called_stuck_and_is_not_resumed_to_another_schedule():

@@ -251,7 +251,7 @@ def test_pilots_halve_by_the_costs_of_plain_runs():
 
 def test_pilots_go_on_where_they_were(swing):
     """Two stretches of some runs give what one long stretch gives, for an optimiser with a memory and a rule that keeps the best."""
-    training = Training(optax.adam(1e-2), 60, offspan.NoImprovement(every=10, patience=50, gain=1e-9))
+    training = Training(swing.problem, jax.random.key(0), optax.adam(1e-2), 60, offspan.NoImprovement(every=10, patience=50, gain=1e-9))
     pilots, whole = Pilots(swing, training, PAIRS), Pilots(swing, training, PAIRS[[1, 4]])
     pilots.train(np.arange(6), 30)
     pilots.costs()

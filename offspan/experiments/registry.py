@@ -67,7 +67,7 @@ SYSTEMS: dict[str, System] = {
     ),
 }
 # A kind of experiment is a module of that name in `offspan.experiments` (a `Kind`), and one in `offspan.report`.
-KINDS = ("lqr", "starts", "network", "selection", "ways")
+KINDS = ("lqr", "starts", "network", "selection", "ways", "network_ways")
 
 
 @runtime_checkable

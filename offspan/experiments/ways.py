@@ -1,6 +1,6 @@
 """Ways of training linear controllers, compared on the same systems: where the gradient comes from, noise, long horizons."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
@@ -53,6 +53,15 @@ class Way(Strict):
         return self.gradient == "exact" and self.discounts is None
 
 
+def check_ways(ways: Sequence[Way]) -> None:
+    if len({way.name for way in ways}) < len(ways):
+        raise OffspanError("`ways` has a name twice; give each way its own")
+    for way in ways:
+        way.estimator()  # which says what is wrong with it
+        if way.discounts is not None and (way.discounts[-1] != 1 or max(way.discounts) > 1):
+            raise OffspanError(f"`discounts` of {way.name!r} must be at most 1 and end with 1")
+
+
 class WaysSpec(Spec):
     """Ways of training, each on every system, horizon and seed, from K = 0 on e_1..e_seen."""
 
@@ -65,23 +74,13 @@ class WaysSpec(Spec):
     compare_by: Literal["horizon", "rollouts", "noise"]  # what the figures show the measures against
     ways: list[Way] = pydantic.Field(min_length=1)
 
-    @pydantic.field_validator("ways")
-    @classmethod
-    def _named_once(cls, ways: list[Way]) -> list[Way]:
-        if len({way.name for way in ways}) < len(ways):
-            raise OffspanError("has a name twice; give each way its own")
-        return ways
-
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
         for system in self.systems:
             check_known("there is no system", system, FAMILIES)
         if self.seen >= self.dim:
             raise OffspanError(f"`seen` is {self.seen}, but must be less than `dim`, {self.dim}, to leave something unseen")
-        for way in self.ways:
-            way.estimator()  # which says what is wrong with it
-            if way.discounts is not None and (way.discounts[-1] != 1 or max(way.discounts) > 1):
-                raise OffspanError(f"`discounts` of {way.name!r} must be at most 1 and end with 1")
+        check_ways(self.ways)
         exact, noisy = ([way for way in self.ways if kept(way)] for kept in (Way.is_plain, Way.is_noisy))
         if self.compare_by == "rollouts" and not exact:
             raise OffspanError("`compare_by` is rollouts, so one of the ways must be exact, to compare with")

@@ -17,8 +17,9 @@ from jaxtyping import Array, PRNGKeyArray
 from offspan.controllers import Linear
 from offspan.errors import OffspanError
 from offspan.problems.lqr import LQR
+from offspan.problems.variants import is_noisy
 from offspan.selection.criteria import CRITERIA, Criterion, Setting
-from offspan.selection.pilots import Pilots, Training, costs_from, flow_costs
+from offspan.selection.pilots import Pilots, Training, flow_costs
 
 ALL_SETS = 5_000  # sets that are still valued one by one
 ROUNDING = 1e-9  # a gain that is worth an exchange is larger; ties would go round in circles
@@ -67,6 +68,8 @@ def _flow(task: Task) -> Choice:
     gains = [controller.K for controller in setting.controllers if isinstance(controller, Linear)]
     if not isinstance(problem, LQR) or np.any(np.asarray(problem.R)) or len(gains) < len(setting.controllers):
         raise OffspanError("select: 'flow' is for linear controllers of an LQR with R = 0; elsewhere take 'pilot'.")
+    if is_noisy(training.problem) or any(given is not None for given in (training.gradient, training.horizons, training.discounts)):
+        raise OffspanError("select: 'flow' follows exact gradients without noise, `horizons` or `discounts`; for these take 'pilot'.")
     rate, rollouts = _rate_of_descent(training.optimizer), 0
 
     def value(sets):
@@ -166,16 +169,16 @@ def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task],
         controllers, chosen, rollouts, diverged = list(setting.controllers), [], 0, np.zeros(len(setting.controllers), bool)
         scores, idle = np.zeros(len(setting.candidates)), ""
         for key in jax.random.split(task.key, task.k):
-            now = np.median(costs_from(setting.problem, controllers, setting.candidates), axis=0)
-            rollouts += len(controllers) * len(now)
+            costs, made = training.costs_from(controllers, setting.candidates)
+            now, rollouts = np.median(costs, axis=0), rollouts + made
             now[chosen] = -np.inf
             unseen = np.setdiff1d(np.arange(len(now)), chosen)
             scores[unseen] = now[unseen]
             chosen.append(next_state(now, key))
-            pilots = Pilots(setting._replace(controllers=controllers), training, np.array([chosen]))
+            pilots = Pilots(setting._replace(controllers=controllers), training._replace(key=key), np.array([chosen]))
             pilots.train(np.array([0]), max(training.iterations // task.k, 1))
             controllers, rollouts, diverged = pilots.controllers(), rollouts + pilots.rollouts, diverged | pilots.diverged()
-            idle = pilots.note()
+            idle, training = pilots.note(), training._replace(horizons=None, discounts=None)
         note = f"training diverged from {diverged.sum()} of {len(diverged)} starts while S grew." if np.any(diverged) else idle
         return Choice(chosen, scores, rollouts, _without(controllers, diverged), note)
 

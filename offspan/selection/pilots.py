@@ -10,25 +10,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from offspan.controllers import Linear, stack_weights
 from offspan.exploration import visited_count
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
+from offspan.problems.variants import is_noisy
 from offspan.rollout import Controller, cost, rollout
 from offspan.selection.criteria import Setting
-from offspan.training import Batch, Status, StoppingRule, train_batch
+from offspan.training import Batch, Estimator, Exact, Status, StoppingRule, train_batch
 
 STAGES = 20  # of training in closed form
+SAMPLES = 16  # trajectories from each state that the cost of a noisy problem is the mean of
 
 
 class Training(NamedTuple):
     """How pilots are trained, and for how many iterations the longest of them."""
 
+    problem: Problem  # with its noise, if it has any
+    key: PRNGKeyArray  # that noise and sampled gradients are drawn from
     optimizer: optax.GradientTransformation
     iterations: int
     stop: StoppingRule | None = None
+    gradient: Estimator | None = None
+    horizons: Sequence[int] | None = None  # of the first stretch of training; later ones have the whole horizon
+    discounts: Sequence[float] | None = None  # likewise
+
+    def rollouts_of_update(self, controller: Controller, x0s: Float[Array, "k n"]) -> int:
+        estimator, made = self.gradient or Exact(), []
+        eqx.filter_eval_shape(lambda x0s: made.append(estimator(self.key, self.problem, controller, x0s).rollouts), x0s)
+        return made[0]
+
+    def costs_from(self, controllers: Sequence[Controller], x0s: Float[Array, "s n"]) -> tuple[np.ndarray, int]:
+        """`costs_from` with the noise of the problem, the same for all controllers; and the rollouts that it took."""
+        samples = SAMPLES if is_noisy(self.problem) else 1
+        return costs_from(self.problem, controllers, x0s, self.key, samples), samples * len(controllers) * len(x0s)
 
 
 class Pilots:
@@ -38,7 +55,9 @@ class Pilots:
         self.setting, self.training, self.sets = setting, training, sets
         self.alive = np.arange(len(sets))
         self.rollouts = 0
+        self._rollouts_of_update = training.rollouts_of_update(setting.controllers[0], setting.candidates[sets[0]])
         self._batch: Batch | None = None
+        self._costs: np.ndarray | None = None
 
     @property
     def batch(self) -> Batch:
@@ -52,25 +71,34 @@ class Pilots:
             places = np.searchsorted(self.alive, keep)
             resume = _some_runs(self._batch, (places[:, None] * starts + np.arange(starts)).ravel())
             before = int(np.sum(resume.iterations))
-        self.alive = keep
+        self.alive, self._costs, training = keep, None, self.training
         self._batch = train_batch(
-            self.setting.problem,
+            training.problem,
             [controller for _ in self.alive for controller in self.setting.controllers],
             jnp.repeat(self.setting.candidates[self.sets[self.alive]], starts, axis=0),
-            optimizer=self.training.optimizer,
+            optimizer=training.optimizer,
             iterations=iterations,
-            stop=self.training.stop,
-            record_every=self.training.iterations,
+            gradient=training.gradient,
+            key=training.key,
+            stop=training.stop,
+            horizons=training.horizons if resume is None else None,
+            discounts=training.discounts if resume is None else None,
+            record_every=training.iterations,
             resume=resume,
         )
-        self.rollouts += self.sets.shape[1] * (int(np.sum(self._batch.iterations)) - before)
+        self.rollouts += self._rollouts_of_update * (int(np.sum(self._batch.iterations)) - before)
 
     def costs(self) -> np.ndarray:
         """For each set that is alive, the cost over all candidates: the median over starts, where a run that diverged counts as ∞."""
-        of_runs = costs_from(self.setting.problem, self.batch.controllers, self.setting.candidates).mean(axis=1)
-        of_runs = np.where(self.batch.codes == Status.diverged, np.inf, of_runs)
-        self.rollouts += len(of_runs) * len(self.setting.candidates)
+        of_runs = np.where(self.batch.codes == Status.diverged, np.inf, self._costs_of_runs().mean(axis=1))
         return np.median(of_runs.reshape(len(self.alive), -1), axis=1)
+
+    def _costs_of_runs(self) -> np.ndarray:
+        """(r, c): of each run, from every candidate."""
+        if self._costs is None:
+            self._costs, made = self.training.costs_from(self.batch.controllers, self.setting.candidates)
+            self.rollouts += made
+        return self._costs
 
     def controllers(self, place: int = 0) -> list[Any]:
         """What was trained on one of the sets that are alive, from each start; the last finite one of a run that diverged."""
@@ -82,8 +110,10 @@ class Pilots:
 
     def note(self) -> str:
         """What to say where most of the runs that are alive did not train."""
-        J = self.batch.cost
-        idle = (self.batch.codes == Status.diverged) | ((self.batch.codes == Status.finished) & ~(J[:, -1] < J[:, 0]))
+        own = np.repeat(self.sets[self.alive], len(self.setting.controllers), axis=0)
+        first = np.tile(self.training.costs_from(self.setting.controllers, self.setting.candidates)[0], (len(self.alive), 1))
+        before, after = (np.take_along_axis(costs, own, axis=1).mean(axis=1) for costs in (first, self._costs_of_runs()))
+        idle = (self.batch.codes == Status.diverged) | ((self.batch.codes == Status.finished) & ~(after < before))
         if idle.mean() <= 0.5:
             return ""
         return (
@@ -104,20 +134,23 @@ def _some_runs(batch: Batch, runs: np.ndarray) -> Batch:
         codes=batch.codes[runs],
         iterations=batch.iterations[runs],
         cost=batch.cost[runs],
+        since=0,  # a curriculum is behind them
         carried=tuple(map(some, batch.carried)),
     )
 
 
-def costs_from(problem: Problem, controllers: Sequence[Controller], x0s: Float[Array, "s n"]) -> np.ndarray:
+def costs_from(
+    problem: Problem, controllers: Sequence[Controller], x0s: Float[Array, "s n"], key: PRNGKeyArray | None = None, samples: int = 1
+) -> np.ndarray:
     """J(π_r; x) of each controller from each state (r, s), ∞ where it overflows; the controllers differ in their weights alone."""
-    costs = np.asarray(_costs(problem, *stack_weights(controllers), x0s), float)
+    costs = np.asarray(_costs(problem, *stack_weights(controllers), x0s, key, samples), float)
     return np.where(np.isfinite(costs), costs, np.inf)
 
 
 @eqx.filter_jit
-def _costs(problem, weights, structure, x0s):
+def _costs(problem, weights, structure, x0s, key, samples):
     def of_one(weights):
-        return jax.vmap(lambda x: cost(problem, eqx.combine(weights, structure), x[None]))(x0s)
+        return jax.vmap(lambda x: cost(problem, eqx.combine(weights, structure), x[None], key=key, samples=samples))(x0s)
 
     return jax.vmap(of_one)(weights)
 

@@ -1,6 +1,7 @@
 """Which initial states to train on: one call for every method of choosing k of them, and one for the effect of adding a state."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -15,13 +16,13 @@ from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states,
 from offspan.exploration import as_scale, cosine, state_gradients, visited_states
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
-from offspan.problems.variants import is_noisy
+from offspan.problems.variants import without_noise
 from offspan.rollout import lqr_gradient
 from offspan.selection.criteria import Setting, starts
 from offspan.selection.methods import METHODS, Task
 from offspan.selection.pilots import Training, costs_from
 from offspan.states import unseen_directions
-from offspan.training import Status, StoppingRule, train_batch
+from offspan.training import Estimator, Status, StoppingRule, train_batch
 
 
 class Selection(NamedTuple):
@@ -60,6 +61,9 @@ def select(
     optimizer: optax.GradientTransformation | None = None,
     iterations: int | None = None,
     stop: StoppingRule | None = None,
+    gradient: Estimator | None = None,
+    horizons: Sequence[int] | None = None,
+    discounts: Sequence[float] | None = None,
     sets: int = 32,
 ) -> Selection:
     """Chooses k of the candidates (c, n) to train on, so that the trained controller does well from all of them.
@@ -70,7 +74,10 @@ def select(
     the paper's network, `MLP.init(key, n, m)`, elsewhere. `scale` says what counts as far in each coordinate.
 
     Methods that train ("pilot", "adaptive", "replay", "exhaustive") need an optax `optimizer` and `iterations`, the length of their longest
-    run; "flow" takes the same, but trains nothing. "pilot" begins with `sets` sets.
+    run; "flow" takes the same, but trains nothing. "pilot" begins with `sets` sets. `gradient`, `horizons` and `discounts` are those of
+    `train`; a curriculum is gone through in the first stretch of training, and what follows has the whole horizon. Of a `Noisy` problem,
+    training has the noise, the cost that sets are compared by is a mean over the same 16 draws of it, and criteria look at the problem
+    without it.
 
     >>> import jax, offspan
     >>> chosen = offspan.select(offspan.shift(4, horizon=2), offspan.basis(4), 2, method="gramian-logdet", key=jax.random.key(0))
@@ -79,14 +86,13 @@ def select(
     """
     where = "select"
     n = problem.state_dim
-    if is_noisy(problem):
-        raise OffspanError(f"{where}: `problem` is Noisy, but states are chosen without noise; pass `problem.problem`.")
+    plain = without_noise(problem)
     candidates = as_states(where, "candidates", candidates, n)
     k = as_count(where, "k", k, least=1)
-    check_pool(where, problem, np.asarray(candidates), k)
+    check_pool(where, plain, np.asarray(candidates), k)
     check_known(f"{where}: there is no method", method, METHODS)
-    key_of_choice = jax.random.split(as_key(where, key))[1]
-    setting = Setting(problem, candidates, starts(where, problem, controllers, key), as_scale(where, scale, n))
+    key_of_training, key_of_choice = jax.random.split(as_key(where, key))
+    setting = Setting(plain, candidates, starts(where, plain, controllers, key), as_scale(where, scale, n))
     training = None
     if METHODS[method].trains:
         if optimizer is None or iterations is None:
@@ -97,7 +103,10 @@ def select(
             raise OffspanError(f"{where}: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
         if any(not jax.tree.leaves(eqx.filter(controller, eqx.is_inexact_array)) for controller in setting.controllers):
             raise OffspanError(f"{where}: {method!r} trains `controllers`, but one of them holds no weights; pass a Linear or an MLP, say.")
-        training = Training(optimizer, as_count(where, "iterations", iterations, least=1), stop)
+        if gradient is not None and not isinstance(gradient, Estimator):
+            raise OffspanError(f"{where}: `gradient` is {gradient!r}, but must be an estimator, such as Exact().")
+        length = as_count(where, "iterations", iterations, least=1)
+        training = Training(problem, key_of_training, optimizer, length, stop, gradient, horizons, discounts)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
     choice, (explores, said) = METHODS[method].choose(task), _exploration(setting)
     note = " ".join(one for one in (said, choice.note) if one)

@@ -1,5 +1,6 @@
 """Why a run diverged: which iteration, which time step, how the step Jacobians multiply along the trajectory, and what to try."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from offspan.training.stopping import Status
 
 EXPLOSION = 100.0  # a cost this many times the least one before it has exploded
 FAR = 10.0  # a run that ends at this many times its least cost has lost what it learned
+NEGLIGIBLE = 1e-3  # of the cost at the start
 ELASTIC = 0.1  # ‖∇J‖·‖w‖ / J from which on a small change of the weights w should still lower J
 
 ADVICE = {
@@ -133,12 +135,31 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
         return Diagnosis(what, run.iterations, _explosion(run), time_step, x0, _lengths(X[x0]), growth, _lengths(costates[x0]))
 
 
+def warn_if_stuck(where: str, problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None, exact: bool = True) -> None:
+    """`exact` says whether what was descended is J, or the loss, itself: elsewhere its gradient need not vanish at the end."""
+    lost, idle = _by_records(run)
+    if run.iterations >= 100 and (
+        lost or (idle and exact and _value_and_elasticity(loss or cost, problem, run.controller, x0s)[1] > ELASTIC)
+    ):
+        said = "the cost ended far above its lowest value" if lost else "the cost no longer falls, although its gradient is not small"
+        warnings.warn(
+            f"{where}: the run is finite, but stuck: {said}; `print(offspan.diagnose(problem, run, x0s))` says what to try.", stacklevel=3
+        )
+
+
 def _is_stuck(run: Run, elasticity: float) -> bool:
+    lost, idle = _by_records(run)
+    return lost or (idle and elasticity > ELASTIC)
+
+
+def _by_records(run: Run) -> tuple[bool, bool]:
+    """Whether a run that was not stopped ended far above its least cost, and whether its second half gained nothing."""
     costs = run.cost[np.isfinite(run.cost) & (run.recorded >= run.since)]
     if run.status is not Status.finished or len(costs) < 2:
-        return False
+        return False, False
     first, second = np.split(costs, [len(costs) // 2])
-    return bool(costs[-1] > FAR * costs.min() or (elasticity > ELASTIC and second.min() > 0.99 * first.min()))
+    lost = costs[-1] > max(FAR * costs.min(), NEGLIGIBLE * costs[0])  # not where it rose again from next to nothing
+    return bool(lost), bool(second.min() > 0.99 * first.min())
 
 
 @eqx.filter_jit
@@ -155,17 +176,23 @@ def _along_trajectories(problem, controller, x0s):
 
 def _value_and_elasticity(objective: Loss, problem: Problem, controller: Any, x0s: Any) -> tuple[float, float]:
     """The objective J, and ‖∇J‖·‖w‖ / |J| for the weights w; not finite where the gradient is not."""
+    value, slope, weights = map(np.asarray, _value_and_slope(objective, problem, controller, x0s))
+    if not np.isfinite(slope).all():
+        return float(value), np.inf
+    lengths = _lengths(np.stack([slope, weights]))
+    return float(value), float(lengths[0] * lengths[1] / max(abs(float(value)), 1e-300))
+
+
+@eqx.filter_jit
+def _value_and_slope(objective, problem, controller, x0s):
+    """J, ∇J and the weights, as vectors."""
 
     def value_of(controller):
         value = objective(problem, controller, x0s)
         return value[0] if isinstance(value, tuple) else value
 
-    value, gradient = eqx.filter_jit(eqx.filter_value_and_grad(value_of))(controller)
-    slope, weights = (np.asarray(ravel_pytree(eqx.filter(tree, eqx.is_inexact_array))[0]) for tree in (gradient, controller))
-    if not np.isfinite(slope).all():
-        return float(value), np.inf
-    lengths = _lengths(np.stack([slope, weights]))
-    return float(value), float(lengths[0] * lengths[1] / max(abs(float(value)), 1e-300))
+    value, gradient = eqx.filter_value_and_grad(value_of)(controller)
+    return value, *(ravel_pytree(eqx.filter(tree, eqx.is_inexact_array))[0] for tree in (gradient, controller))
 
 
 def _first(broken: np.ndarray) -> tuple[int, int]:

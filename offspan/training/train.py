@@ -19,6 +19,7 @@ from offspan.problems.lqr import as_lqr
 from offspan.problems.variants import is_noisy, without_noise
 from offspan.rollout import Controller, as_gain
 from offspan.training.batch import Batch, Run
+from offspan.training.diagnosis import warn_if_stuck
 from offspan.training.engine import Given, Settings, Stages, run_batch
 from offspan.training.estimators import Adjoint, Estimator, Exact, Loss
 from offspan.training.lqr_kernels import clipped
@@ -44,7 +45,8 @@ def train(
 
     The gradient comes from an estimator, `Exact()` by default; one that draws random numbers needs a `key`. `loss` takes the place of J as
     what is descended (it is `Exact(loss)`); `Run.cost` and the stopping rule see J(π; S) all the same. `progress` is called with the number
-    of updates made. The program is compiled once for each optimiser value, so make that once when you train in a loop.
+    of updates made. The program is compiled once for each optimiser value, so make that once when you train in a loop. A run that is
+    finite but stuck is warned of.
 
     `horizons`, such as (10, 50, 200), is a curriculum: each has an equal share of the iterations, and J is the cost up to that time step.
     `discounts`, such as (0.3, 0.9, 1), likewise weighs time step h by γ^h. Stopping rules see the last stage alone. It is one program.
@@ -60,7 +62,10 @@ def train(
     x0s = as_states("train", "x0s", x0s, problem.state_dim)[None]
     settings = _checked("train", problem, [controller], x0s, optimizer, gradient, key, loss, stop)
     settings = settings._replace(stages=_stages("train", problem, iterations, horizons, discounts))
-    return _run_alone("train", settings, controller, x0s, iterations, key, progress)
+    run = _run_alone("train", settings, controller, x0s, iterations, key, progress)
+    exact = isinstance(settings.estimator, Exact) and not is_noisy(problem)
+    warn_if_stuck("train", without_noise(problem), run, x0s[0], loss=settings.estimator.loss if exact else None, exact=exact)
+    return run
 
 
 def train_batch(
@@ -151,7 +156,9 @@ def train_lqr(
     rate = jnp.asarray(as_positive(where, "learning_rate", learning_rate), K.dtype)
     largest = None if clip is None else jnp.asarray(as_positive(where, "clip", clip), K.dtype)
     settings = Settings(problem, Adjoint(), GradientDescent(rate, largest), Never())
-    return _run_alone(where, settings, Linear(K), x0s[None], iterations, None, progress)
+    run = _run_alone(where, settings, Linear(K), x0s[None], iterations, None, progress)
+    warn_if_stuck(where, lqr, run, x0s, exact=not is_noisy(problem))
+    return run
 
 
 class GradientDescent(eqx.Module):
