@@ -122,3 +122,91 @@ def test_quick_presets_have_fewer_seeds_and_say_so(name):
     quick = load_preset(name).as_quick()
     assert quick.quick
     assert 3 <= len(quick.seeds) <= 10
+
+
+NETWORKS = """
+kind = "network_ways"
+problem = "pendulum"
+horizon = [8, 12]
+seeds = [3, 4]
+baseline_seeds = [0]
+iterations = 30
+evaluate_every = 10
+width = 4
+depth = 2
+seen_states = [[2.6], [3.6]]
+unseen_states = [[0.0], [1.5]]
+compare_by = "{by}"
+ways = [
+  {{ name = "exact", learning_rate = 1e-2 }},
+  {{ name = "short first", learning_rate = 1e-2, clip = 0.5, horizons = [4, 10] }},
+  {{ name = "noise", learning_rate = 1e-2, process_noise = 0.1 }},
+  {{ name = "two points", learning_rate = 1e-3, gradient = "two-point", optimizer = "gradient-descent" }},
+  {{ name = "too fast", learning_rate = 1e12, optimizer = "gradient-descent" }},
+]
+minimal_cost = {{ name = "on U", learning_rate = 1e-2 }}
+non_extrapolating = {{ name = "down", learning_rate = 1e-2, targets = [[0.0]] }}
+"""
+
+
+@pytest.fixture(scope="module")
+def network_ways(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("network-ways")
+    (folder / "pendulum.toml").write_text(NETWORKS.format(by="horizon"))
+    spec = load_spec(folder / "pendulum.toml")
+    return spec, run(spec, folder, lambda share: None)
+
+
+def test_ways_of_networks_hold_what_plain_runs_give(network_ways):
+    spec, result = network_ways
+    seen, unseen, _ = spec.states()
+    costs = {}
+    for H, stages in {8: (4, 8), 12: (4, 10, 12)}.items():
+        problem = offspan.Pendulum(horizon=H)
+        start = offspan.MLP.init(jax.random.key(4), 2, 1, width=4, depth=2)
+        cut = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2))
+        trained = {
+            "exact": offspan.train(problem, start, seen, optimizer=optax.adam(1e-2), iterations=30),
+            "short first": offspan.train(problem, start, seen, optimizer=cut, iterations=30, horizons=stages),
+        }
+        for way, one in trained.items():
+            found = result.sel(way=way, horizon=H, seed=4)
+            np.testing.assert_allclose(found.cost, offspan.cost(problem, one.controller, seen), rtol=1e-6)
+            costs[way, H] = float(offspan.cost(problem, one.controller, unseen))
+            np.testing.assert_allclose(found.unseen_cost, costs[way, H], rtol=1e-6)
+        least, baseline = result.least_cost.sel(horizon=H).item(), result.baseline_cost.sel(horizon=H).item()
+        expected = (costs["exact", H] - least) / (baseline - least)
+        assert result.normalized_cost.sel(way="exact", horizon=H, seed=4).item() == pytest.approx(expected, rel=1e-5)
+    assert np.all(result.status.sel(way="too fast") == offspan.Status.diverged)
+    assert np.all(np.isinf(result.cost.sel(way="too fast")))
+    assert len(np.unique(result.cost.sel(way=["exact", "noise", "two points"], horizon=8, seed=3))) == 3
+
+
+@pytest.mark.parametrize("by", ["horizon", "noise"])
+def test_the_report_of_ways_of_networks(network_ways, by):
+    made = report(network_ways[1].assign_attrs(compare_by=by))
+    ((figure, data),) = made.figures().values()
+    assert len(figure.axes) == 2
+    assert len(data) == 5 * 2
+    assert latex_table(made.tables["table"]).isascii()
+    by_way = data.set_index(["way", "horizon"])
+    assert by_way.trained["too fast", 8] == 0
+    assert by_way.diverged["too fast", 8] == 2
+    lowest = network_ways[1].cost.sel(horizon=8).min()
+    assert by_way.trained["exact", 8] == int((network_ways[1].cost.sel(way="exact", horizon=8) <= 2 * lowest).sum())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "message"),
+    [
+        ("horizon = [8, 12]", "horizon = [8, 12]\nsettings = { horizon = 9 }", "settings.horizon"),
+        ("[[2.6], [3.6]]", "[[2.6, 0.0, 0.0]]", "length 3"),
+        ("targets = [[0.0]]", "targets = [[0.0], [0.0], [0.0]]", "targets"),
+        ('name = "noise"', 'name = "exact"', "twice"),
+        ("targets = [[0.0]]", "targets = [[0.0]], process_noise = 0.1", "without noise"),
+    ],
+)
+def test_a_mistake_in_ways_of_networks_is_one_sentence(tmp_path, wrong, said, message):
+    (tmp_path / "wrong.toml").write_text(NETWORKS.format(by="noise").replace(wrong, said))
+    with pytest.raises(offspan.OffspanError, match=rf"wrong\.toml.*{message}"):
+        load_spec(tmp_path / "wrong.toml")

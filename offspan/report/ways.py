@@ -81,7 +81,7 @@ def by_horizon(result: xr.Dataset) -> Figure:
         x = of_way.horizon * 1.04 ** (w - (result.sizes["way"] - 1) / 2)
         axes[0].plot(x, 100 * of_way.trained, color=COLOURS[w], marker=MARKERS[w], markersize=5, linestyle=DASHES[w % 4], label=way)
         for ax, measure in zip(axes[1:], MEASURES, strict=True):
-            _with_whiskers(ax, x, of_way, f"{measure}_of_trained", COLOURS[w], MARKERS[w], way)
+            with_whiskers(ax, x, of_way, f"{measure}_of_trained", COLOURS[w], MARKERS[w], way)
     axes[0].set(ylabel="runs that trained [%]", ylim=(-3, 103))
     for ax, measure in zip(axes[1:], MEASURES, strict=True):
         ax.set(title=TITLES[measure], ylim=(0, 1.05))
@@ -112,7 +112,7 @@ def by_rollouts(result: xr.Dataset) -> Figure:
             ax.axhline(exact[measure], color="0.4", linewidth=1.0, label="exact gradient (band: quartiles)")
             for i, (gradient, label) in enumerate(names.items()):
                 some = of_system[of_system.gradient == gradient].sort_values("rollouts_an_update")
-                _with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, COLOURS[i], MARKERS[i], label)
+                with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, COLOURS[i], MARKERS[i], label)
             ax.set_xscale("log", base=2)
             ax.xaxis.set_major_formatter("{x:g}")
             ax.set_ylim(0, None)
@@ -125,7 +125,7 @@ def by_rollouts(result: xr.Dataset) -> Figure:
     return figure
 
 
-def _with_whiskers(ax: Axes, x: Any, rows: Any, measure: str, colour: str, marker: str, label: str) -> None:
+def with_whiskers(ax: Axes, x: Any, rows: Any, measure: str, colour: str, marker: str, label: str) -> None:
     middle, low, high = (np.where(np.isfinite(rows[name]), rows[name], np.nan) for name in (measure, f"{measure}_low", f"{measure}_high"))
     ax.errorbar(x, middle, yerr=np.abs([middle - low, high - middle]), color=colour, marker=marker, markersize=5, capsize=2.5, label=label)
 
@@ -159,7 +159,7 @@ def by_noise(result: xr.Dataset) -> Figure:
     for i, system in enumerate(result.system.values):
         some = rows[rows.system == system]
         x = places + 0.08 * (i - (result.sizes["system"] - 1) / 2)
-        _with_whiskers(right, x, some, "normalized_optimality", SYSTEM_COLOURS.get(system, COLOURS[i]), MARKERS[i], system)
+        with_whiskers(right, x, some, "normalized_optimality", SYSTEM_COLOURS.get(system, COLOURS[i]), MARKERS[i], system)
     right.set_xticks(places, [f"{noise:g}" for noise in result.noise.values])
     right.set(xlabel="noise ς of each step", title="at the end of training: median and quartiles", ylim=(-0.03, 1.08))
     right.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)

@@ -1,0 +1,109 @@
+"""The report of ways of training networks that are compared: who trained, and how far each reaches."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quick_mark, styled, subplots
+from offspan.report.tables import Table, from_columns, number
+from offspan.report.ways import DASHES, MARKERS, with_whiskers
+
+TRAINED = 2.0  # a run has trained where J(S) is at most this many times the lowest of all runs with the same horizon
+CAPTION = "Share of runs that trained, and the normalised cost measure of these, against the {by}."
+
+
+def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
+    data, by = summary(result), str(result.attrs["compare_by"])
+    return Report({"table": way_table(result, data)}, data, {by: CAPTION.format(by=by)}, lambda: {by: (figure(result, data), data)})
+
+
+def trained(result: xr.Dataset) -> xr.DataArray:
+    return (result.status != DIVERGED) & (result.cost <= TRAINED * result.cost.min(("way", "seed")))
+
+
+def summary(result: xr.Dataset) -> pd.DataFrame:
+    """A row for each way and horizon; medians and the quartiles `_low` and `_high` are over the runs that trained."""
+    done = trained(result)
+    columns: dict[str, Any] = {
+        "runs": result.sizes["seed"],
+        "trained": done.sum("seed"),
+        "diverged": (result.status == DIVERGED).sum("seed"),
+    }
+    columns["median_cost"] = result.cost.where(np.isfinite(result.cost), np.inf).median("seed")
+    for name in ("cost", "unseen_cost", "normalized_cost"):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "All-NaN slice")  # where no run has trained
+            of_trained = result[name].where(done).quantile([0.25, 0.5, 0.75, 1.0], "seed").drop_vars("quantile")
+        columns |= {f"{name}{suffix}": of_trained[i] for i, suffix in enumerate(("_low", "", "_high", "_worst"))}
+    rows = xr.Dataset(columns).to_dataframe(dim_order=["way", "horizon"]).reset_index()
+    return rows.merge(result[["noise", "learning_rate", "iterations_made"]].to_dataframe().reset_index(), on="way", sort=False)
+
+
+def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
+    measure = "normalized_cost"
+    columns = {
+        "way": rows.way.tolist(),
+        "H": [str(horizon) for horizon in rows.horizon],
+        "trained": [f"{one} of {runs}" for one, runs in zip(rows.trained, rows.runs, strict=True)],
+        "diverged": [str(one) for one in rows.diverged],
+        "J(S)": [number(value, ".3g") for value in rows.cost],
+        "J(U)": [number(value, ".3g") for value in rows.unseen_cost],
+        "measure": [
+            f"{number(mid, '.3g')} ({number(low, '.2g')}–{number(high, '.2g')})" if np.isfinite(mid) else "–"
+            for low, mid, high in zip(rows[f"{measure}_low"], rows[measure], rows[f"{measure}_high"], strict=True)
+        ],
+        "worst": [number(value, ".3g") for value in rows[f"{measure}_worst"]],
+    }
+    references = "; ".join(
+        f"H = {H}: {least:.3g} and {baseline:.3g}"
+        for H, least, baseline in zip(result.horizon.values, result.least_cost.values, result.baseline_cost.values, strict=True)
+    )
+    note = (
+        f"Costs are without noise. J(S), J(U), measure: median (quartiles) of the runs that trained, which is J(S) at most {TRAINED:g} times "
+        "the lowest of all runs of that horizon; worst: the highest measure of these. Measure: normalised cost, 0 = as if trained on U, "
+        f"1 = no extrapolation. J*(U) and J(no-ext; U) for {references}."
+    )
+    return from_columns(f"{quick_mark(result)}{result.attrs['name']}: {result.attrs['title']}", columns, note)
+
+
+@styled
+def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
+    """By horizon, a line for each way; by noise, a line for each horizon."""
+    drawn, (left, right) = subplots(9.5, 4.2, 1, 2)
+    by_noise = result.attrs["compare_by"] == "noise"
+    lines = result.horizon.values if by_noise else result.way.values
+    places = np.arange(result.sizes["way"] if by_noise else result.sizes["horizon"])
+    for i, line in enumerate(lines):
+        some: Any = rows[(rows.horizon if by_noise else rows.way) == line]
+        x, label = places + 0.06 * (i - (len(lines) - 1) / 2), f"H = {line}" if by_noise else line
+        left.plot(
+            x, 100 * some.trained / some.runs, color=COLOURS[i], marker=MARKERS[i], markersize=5, linestyle=DASHES[i % 4], label=label
+        )
+        with_whiskers(right, x, some, "normalized_cost", COLOURS[i], MARKERS[i], label)
+        right.scatter(x, some.normalized_cost_worst, color=COLOURS[i], marker="_", s=60)
+    left.set(title="runs that trained", ylabel="share [%]", ylim=(-3, 103))
+    right.set(title="normalised cost of the unseen states", ylabel="median, quartiles and worst of these")
+    right.set_yscale("symlog", linthresh=0.01)
+    _plain_ticks(right)
+    right.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
+    for ax in (left, right):
+        ax.set_xticks(places, [f"{value:g}" for value in (result.noise.values if by_noise else result.horizon.values)])
+        ax.set_xlabel("standard deviation of the noise in each step" if by_noise else "horizon H")
+    legend_below(left, 2 if by_noise else 3)
+    runs = f"{result.attrs['problem']}, {result.sizes['seed']} seeds"
+    drawn.suptitle(f"{quick_mark(result)}{runs}; 1 = no extrapolation, 0 = as if trained on the unseen states")
+    return drawn
+
+
+def _plain_ticks(ax: Axes) -> None:
+    """0 and powers of ten, as few as fit."""
+    top = max(1.0, ax.get_ylim()[1])
+    powers = np.arange(-2, np.ceil(np.log10(top)) + 1)
+    ax.set_ylim(min(ax.get_ylim()[0], 0.0), 10.0 ** powers[-1])
+    ax.set_yticks([0.0, *10.0 ** powers[:: max(1, len(powers) // 6)]])
+    ax.minorticks_off()
