@@ -204,9 +204,24 @@ def test_an_interrupted_run_resumes_bit_for_bit(spec, tmp_path):
     assert not folder.checkpoints.exists()
 
 
-def test_a_killed_run_resumes_bit_for_bit(tmp_path):
+SAMPLED = """
+kind = "ways"
+systems = ["gaussian"]
+dim = 3
+horizon = [4]
+seeds = 3
+iterations = 25_000
+compare_by = "horizon"
+ways = [
+  { name = "two points", learning_rate = 1e-3, gradient = "two-point", process_noise = 0.1 },
+  { name = "REINFORCE", learning_rate = 1e-3, gradient = "reinforce", discounts = [0.5, 1.0] },
+]
+"""
+
+
+@pytest.mark.parametrize("text", [SPEC.replace("iterations = 2500", "iterations = 60000"), SAMPLED], ids=["sweep", "sampled"])
+def test_a_killed_run_resumes_bit_for_bit(tmp_path, text):
     """A real process, killed with SIGKILL twice at random moments after its first checkpoint, then left to finish."""
-    text = SPEC.replace("iterations = 2500", "iterations = 60000")
     spec = load_spec(write(tmp_path / "killed.toml", text))
     script = (
         "import sys, jax; jax.config.update('jax_enable_x64', True)\n"

@@ -454,7 +454,7 @@ def test_a_diverged_seed_is_counted_as_the_worst_and_diagnosed(tmp_path):
     assert made.tables["table"].rows[0][-1] == "∞"
     assert "policy_gradient, seed 0: The run diverged at iteration" in made.tables["table"].note
     assert "Try: lower the learning rate" in made.tables["table"].note
-    assert "2 more diverged" in made.tables["table"].note
+    assert "2 more did not train" in made.tables["table"].note
 
 
 def test_nothing_to_normalise_by_is_not_perfect(tmp_path):

@@ -264,13 +264,15 @@ def _measures(result: xr.Dataset) -> dict[str, Any]:
 
 
 def _diagnoses(spec: NetworkSpec, problem: Problem, batches: dict[str, Batch], seen: np.ndarray, unseen: np.ndarray) -> list[str]:
-    """A paragraph for each run that diverged."""
+    """A paragraph for each run that diverged, or is finite but stuck."""
     return [
-        f"{objective}, seed {seed}: {diagnose(problem, batch.run(r), x0s, loss=_loss(spec, objective))}"
+        f"{objective}, seed {seed}: {diagnosis}"
         for objective, batch in batches.items()
         for x0s in [unseen if objective == "minimal_cost" else seen]
         for r, seed in enumerate(seeds_of(spec, objective))
-        if batch.codes[r] == Status.diverged
+        if batch.codes[r] != Status.converged
+        for diagnosis in [diagnose(problem, batch.run(r), x0s, loss=_loss(spec, objective))]
+        if diagnosis.what != "nothing"
     ]
 
 

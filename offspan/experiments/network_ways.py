@@ -1,7 +1,7 @@
 """Ways of training networks, compared on the same states: noise, sampled gradients, and horizons well past the paper's."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
 import numpy as np

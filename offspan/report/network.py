@@ -130,7 +130,7 @@ def _note(result: xr.Dataset) -> str:
     if diagnoses := result.attrs["diagnoses"]:
         first, *others = diagnoses.split("\n\n")
         happened, _, advice = first.split("\n")
-        parts.append(f"{happened} {advice}" + (f" {len(others)} more diverged: see `diagnoses` in result.nc." if others else ""))
+        parts.append(f"{happened} {advice}" + (f" {len(others)} more did not train: see `diagnoses` in result.nc." if others else ""))
     return " ".join(parts)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quick_mark, styled, subplots
@@ -14,7 +13,7 @@ from offspan.report.tables import Table, from_columns, number
 from offspan.report.ways import DASHES, MARKERS, with_whiskers
 
 TRAINED = 2.0  # a run has trained where J(S) is at most this many times the lowest of all runs with the same horizon
-CAPTION = "Share of runs that trained, and the normalised cost measure of these, against the {by}."
+CAPTION = "Share of runs that trained, and what these cost on the unseen states, relative to training there, against the {by}."
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
@@ -35,7 +34,8 @@ def summary(result: xr.Dataset) -> pd.DataFrame:
         "diverged": (result.status == DIVERGED).sum("seed"),
     }
     columns["median_cost"] = result.cost.where(np.isfinite(result.cost), np.inf).median("seed")
-    for name in ("cost", "unseen_cost", "normalized_cost"):
+    result = result.assign(relative_cost=result.unseen_cost / result.least_cost)
+    for name in ("cost", "unseen_cost", "normalized_cost", "relative_cost"):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "All-NaN slice")  # where no run has trained
             of_trained = result[name].where(done).quantile([0.25, 0.5, 0.75, 1.0], "seed").drop_vars("quantile")
@@ -64,7 +64,7 @@ def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
         for H, least, baseline in zip(result.horizon.values, result.least_cost.values, result.baseline_cost.values, strict=True)
     )
     note = (
-        f"Costs are without noise. J(S), J(U), measure: median (quartiles) of the runs that trained, which is J(S) at most {TRAINED:g} times "
+        f"Costs are without noise; medians (quartiles) of the runs that trained, which is J(S) at most {TRAINED:g} times "
         "the lowest of all runs of that horizon; worst: the highest measure of these. Measure: normalised cost, 0 = as if trained on U, "
         f"1 = no extrapolation. J*(U) and J(no-ext; U) for {references}."
     )
@@ -84,26 +84,16 @@ def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
         left.plot(
             x, 100 * some.trained / some.runs, color=COLOURS[i], marker=MARKERS[i], markersize=5, linestyle=DASHES[i % 4], label=label
         )
-        with_whiskers(right, x, some, "normalized_cost", COLOURS[i], MARKERS[i], label)
-        right.scatter(x, some.normalized_cost_worst, color=COLOURS[i], marker="_", s=60)
+        with_whiskers(right, x, some, "relative_cost", COLOURS[i], MARKERS[i], label)
+        right.scatter(x, some.relative_cost_worst, color=COLOURS[i], marker="_", s=60)
     left.set(title="runs that trained", ylabel="share [%]", ylim=(-3, 103))
-    right.set(title="normalised cost of the unseen states", ylabel="median, quartiles and worst of these")
-    right.set_yscale("symlog", linthresh=0.01)
-    _plain_ticks(right)
+    right.set(title="J(U) of these: median, quartiles and worst", ylabel="relative to training on U")
+    if np.nanmax(rows.relative_cost_worst) > 10:
+        right.set_yscale("log")
     right.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
     for ax in (left, right):
         ax.set_xticks(places, [f"{value:g}" for value in (result.noise.values if by_noise else result.horizon.values)])
         ax.set_xlabel("standard deviation of the noise in each step" if by_noise else "horizon H")
     legend_below(left, 2 if by_noise else 3)
-    runs = f"{result.attrs['problem']}, {result.sizes['seed']} seeds"
-    drawn.suptitle(f"{quick_mark(result)}{runs}; 1 = no extrapolation, 0 = as if trained on the unseen states")
+    drawn.suptitle(f"{quick_mark(result)}{result.attrs['problem']}, {result.sizes['seed']} seeds, trained on S and tested on U")
     return drawn
-
-
-def _plain_ticks(ax: Axes) -> None:
-    """0 and powers of ten, as few as fit."""
-    top = max(1.0, ax.get_ylim()[1])
-    powers = np.arange(-2, np.ceil(np.log10(top)) + 1)
-    ax.set_ylim(min(ax.get_ylim()[0], 0.0), 10.0 ** powers[-1])
-    ax.set_yticks([0.0, *10.0 ** powers[:: max(1, len(powers) // 6)]])
-    ax.minorticks_off()
