@@ -4,12 +4,12 @@ The core, in the order in which a question goes through it. `offspan.experiments
 """
 
 from offspan.baselines import adversarial_objective, extrapolating_controller, minimal_cost, nonextrapolating_controller
-from offspan.controllers import MLP, Bounded, Linear, load_controller, save_controller
+from offspan.controllers import MLP, Bounded, HostController, Linear, Observed, load_controller, save_controller
 from offspan.errors import OffspanError
 from offspan.exploration import coverage, gradient_alignment, gramian, overlap, visited_covariance, visited_states
-from offspan.maps import ExtrapolationMap, extrapolation_map
+from offspan.maps import ExtrapolationMap, costs, extrapolation_map
 from offspan.measures import cost_measure, extrapolation, normalized_cost, normalized_optimality, optimality_measure
-from offspan.problems import LQR, FunctionProblem, Noisy, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
+from offspan.problems import LQR, BlackBox, FunctionProblem, Noisy, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 from offspan.rollout import Trajectory, cost, expected_cost, lqr_gradient, rollout
 from offspan.selection import Effect, Selection, effect_of_adding, extrapolation_scores, select
 from offspan.states import basis, grid, seen_projector, sphere, unseen_directions
@@ -43,6 +43,7 @@ __all__ = [
     "MLP",
     "Adjoint",
     "Batch",
+    "BlackBox",
     "Bounded",
     "CostBelow",
     "Diagnosis",
@@ -53,9 +54,11 @@ __all__ = [
     "ExtrapolationMap",
     "FunctionProblem",
     "GradientQuality",
+    "HostController",
     "Linear",
     "NoImprovement",
     "Noisy",
+    "Observed",
     "OffspanError",
     "Pendulum",
     "Problem",
@@ -71,6 +74,7 @@ __all__ = [
     "basis",
     "cost",
     "cost_measure",
+    "costs",
     "coverage",
     "diagnose",
     "effect_of_adding",

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax
@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import ArrayLike
 
-from offspan.errors import OffspanError, as_bounds, as_count, as_floats, as_key
+from offspan import host
+from offspan.errors import OffspanError, as_bounds, as_count, as_floats, as_key, check_known
 from offspan.files import atomic_write, excerpt, read_arrays
 
 
@@ -39,10 +40,23 @@ class Linear(eqx.Module):
         return self.K @ x
 
 
-class MLP(eqx.Module):
-    """u = W_L σ(… σ(W_1 x + b_1) …) + b_L with σ = ReLU; `layers` = [(W, b), …], W of shape (out, in).
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "elu": jax.nn.elu,
+    "leaky-relu": jax.nn.leaky_relu,
+    "silu": jax.nn.silu,
+    "softplus": jax.nn.softplus,
+    "gelu": lambda z: jax.nn.gelu(z, approximate=False),  # as PyTorch's default
+}
 
-    The paper's controllers have 4 layers, 50 wide (`MLP.init`)  [R24, app:experiments:details:nn:pend].
+
+class MLP(eqx.Module):
+    """u = W_L σ(… σ(W_1 x + b_1) …) + b_L; `layers` = [(W, b), …], W of shape (out, in).
+
+    σ is the `activation`, "relu" unless another is named (`ACTIVATIONS` has them). The paper's controllers have 4 layers, 50 wide
+    (`MLP.init`)  [R24, app:experiments:details:nn:pend].
 
     >>> import jax.numpy as jnp, offspan
     >>> absolute = offspan.MLP([([[1.0], [-1.0]], [0.0, 0.0]), ([[1.0, 1.0]], [0.0])])  # σ(x) + σ(−x)
@@ -51,8 +65,11 @@ class MLP(eqx.Module):
     """
 
     layers: tuple[tuple[Float[Array, "out in"], Float[Array, "out"]], ...]
+    activation: str = eqx.field(static=True)
 
-    def __init__(self, layers: Sequence[tuple[ArrayLike, ArrayLike]]):
+    def __init__(self, layers: Sequence[tuple[ArrayLike, ArrayLike]], activation: str = "relu"):
+        check_known("MLP: there is no `activation`", activation, ACTIVATIONS)
+        self.activation = activation
         if (
             not isinstance(layers, Sequence)
             or not layers
@@ -69,17 +86,17 @@ class MLP(eqx.Module):
         self.layers = tuple(checked)
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, in_dim: int, out_dim: int, width: int = 50, depth: int = 4) -> "MLP":
+    def init(cls, key: PRNGKeyArray, in_dim: int, out_dim: int, width: int = 50, depth: int = 4, activation: str = "relu") -> "MLP":
         """`depth` layers (`depth` − 1 hidden ones), weights and biases uniform in ±1/√fan_in: PyTorch's default, which [R24] uses."""
         given = {"in_dim": in_dim, "out_dim": out_dim, "width": width, "depth": depth}
         n, m, width, depth = (as_count("MLP.init", name, value, least=1) for name, value in given.items())
         drawn = eqx.nn.MLP(n, m, width, depth - 1, key=as_key("MLP.init", key))
-        return cls([(layer.weight, cast(Array, layer.bias)) for layer in drawn.layers])
+        return cls([(layer.weight, cast(Array, layer.bias)) for layer in drawn.layers], activation)
 
     def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
         *hidden, (W, b) = self.layers
         for W_hidden, b_hidden in hidden:
-            x = jax.nn.relu(W_hidden @ x + b_hidden)
+            x = ACTIVATIONS[self.activation](W_hidden @ x + b_hidden)
         return W @ x + b
 
 
@@ -111,6 +128,56 @@ class Bounded(eqx.Module):
         low, high = jnp.asarray(self.low, z.dtype), jnp.asarray(self.high, z.dtype)
         tau = (jnp.tanh(z) + 1) / 2
         return (1 - tau) * low + tau * high
+
+
+class Observed(eqx.Module):
+    """u = policy(observe(x)): a policy that sees observations in place of states, as one from a simulator does  [beyond R24].
+
+    >>> import jax.numpy as jnp, offspan
+    >>> by_cosine = offspan.Observed(offspan.Linear([[2.0]]), lambda x: jnp.cos(x[:1]))
+    >>> by_cosine(jnp.array([0.0, 5.0])).tolist()
+    [2.0]
+    """
+
+    policy: Callable[[Array], Array]
+    observe: Callable[[Array], Array]
+
+    def __init__(self, policy: Callable[[Array], Array], observe: Callable[[Array], Array]):
+        for name, one in {"policy": policy, "observe": observe}.items():
+            if not callable(one):
+                raise OffspanError(f"Observed: `{name}` is {one!r}, but must be a function.")
+        self.policy = policy
+        self.observe = cast(Any, observe if isinstance(observe, eqx.Module) else jax.tree_util.Partial(observe))
+
+    def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
+        return self.policy(self.observe(x))
+
+
+class HostController(eqx.Module):
+    """u = function(x) for any Python function of NumPy arrays, called with batches: (b, n) ↦ (b, m)  [beyond R24].
+
+    A model of another library, say: `HostController(lambda X: model.predict(X, deterministic=True)[0], control_dim=1)`. Whatever needs
+    no derivative takes it, and it is not trained. With `batched=False` the function takes one state (n,) at a time.
+
+    >>> import numpy as np, offspan
+    >>> bang = offspan.HostController(lambda X: -np.sign(X[:, :1]), control_dim=1)
+    >>> offspan.rollout(offspan.identity(1, horizon=3), bang, np.array([2.5])).states[:, 0].tolist()
+    [2.5, 1.5, 0.5, -0.5]
+    """
+
+    function: Callable[..., Any]
+    control_dim: int = eqx.field(static=True)
+    on_host: ClassVar[bool] = True
+
+    def __init__(self, function: Callable[..., Any], *, control_dim: int, batched: bool = True):
+        if not callable(function):
+            raise OffspanError(f"HostController: `function` is {function!r}, but must be a function of states.")
+        self.control_dim = as_count("HostController", "control_dim", control_dim, least=1)
+        each = function if batched else lambda X: np.stack([np.asarray(function(x), float).reshape(-1) for x in X])
+        self.function = cast(Any, jax.tree_util.Partial(each))
+
+    def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
+        return host.call("HostController: `function`", cast(Any, self.function).func, (self.control_dim,), x)
 
 
 def stack_weights(controllers: Sequence[Any]) -> tuple[PyTree, PyTree]:
@@ -150,6 +217,7 @@ def save_controller(controller: Callable[[Array], Array], path: str | os.PathLik
     if isinstance(net, Linear):
         arrays = {"K": np.asarray(net.K)}
     elif isinstance(net, MLP):
+        header |= {} if net.activation == "relu" else {"activation": net.activation}
         arrays = {
             f"{letter}{i}": np.asarray(array) for i, layer in enumerate(net.layers) for letter, array in zip("Wb", layer, strict=True)
         }
@@ -180,7 +248,7 @@ def load_controller(path: str | os.PathLike, *, like: Any = None) -> Any:
     try:
         arrays = read_arrays(path)
         header = _header(arrays.pop("header", np.array("")))
-        net = _network(arrays, like.net if isinstance(like, Bounded) else like)
+        net = _network(arrays, header.get("activation", "relu"), like.net if isinstance(like, Bounded) else like)
         return Bounded(net, *header["bounds"]) if "bounds" in header else net
     except OffspanError as error:
         raise OffspanError(
@@ -200,13 +268,13 @@ def _header(stored: np.ndarray) -> dict[str, Any]:
     return header
 
 
-def _network(arrays: dict[str, np.ndarray], like: Any) -> Any:
+def _network(arrays: dict[str, np.ndarray], activation: Any, like: Any) -> Any:
     """The Linear, the MLP, or the module of the structure of `like`, that these arrays are of."""
     if set(arrays) == {"K"}:
         return Linear(arrays["K"])
     layers = len(arrays) // 2
     if arrays and set(arrays) == {f"{letter}{i}" for letter in "Wb" for i in range(layers)}:
-        return MLP([(arrays[f"W{i}"], arrays[f"b{i}"]) for i in range(layers)])
+        return MLP([(arrays[f"W{i}"], arrays[f"b{i}"]) for i in range(layers)], activation)
     if set(arrays) != {f"leaf{i}" for i in range(len(arrays))}:
         raise OffspanError(f"it holds the arrays {', '.join(arrays)}")
     if like is None:

@@ -8,8 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from offspan.errors import OffspanError, as_count, as_floats
+from offspan.errors import OffspanError, as_count, as_floats, as_states
+from offspan.host import own_errors
 from offspan.problems.base import Problem
 from offspan.problems.variants import as_noise_key
 from offspan.rollout import Controller, rollout
@@ -61,25 +63,45 @@ def extrapolation_map(
     x = jnp.zeros(n) if at is None else as_floats(where, "at", at, shape=(n,), meaning=f"shape ({n},): one state")
     grid = jnp.stack(jnp.meshgrid(*values.values(), indexing="ij"), axis=-1)
     x0s = jnp.broadcast_to(x, (*grid.shape[:-1], n)).at[..., jnp.array(list(values))].set(grid).reshape(-1, n)
-    noise_key = as_noise_key(where, problem, key)
-    as_count(where, "samples", samples, least=1)
-    costs, last = _ends(problem, controller, x0s, None if noise_key is None else jax.random.split(noise_key, samples))
-    if success is not None:
-        try:
-            found = np.asarray(jax.vmap(jax.vmap(success))(last), float).mean(axis=1)
-        except jax.errors.ConcretizationTypeError:
-            raise OffspanError(
-                f"{where}: `success` cannot be traced by jax; write `&` for `and`, `|` for `or`, jnp.where for `if`."
-            ) from None
-        if found.shape != (len(x0s),):
-            raise OffspanError(
-                f"{where}: `success` must return one truth value for one state; for {len(x0s)} states it gave {found.shape}."
-            )
-    else:
-        costs = np.asarray(costs).mean(axis=1)
-        found = np.where(np.isfinite(costs), costs, np.inf)
+    found = outcomes(where, problem, controller, x0s, success, key, samples)[0 if success is None else 1]
     shape = grid.shape[:-1]
     return ExtrapolationMap(tuple(values), tuple(np.asarray(one) for one in values.values()), found.reshape(shape), success is not None)
+
+
+def costs(problem: Problem, controller: Controller, states: Any, *, key: Any = None, samples: int = 1) -> np.ndarray:
+    """J(π; x) of each of the states (s, n): s numbers, ∞ where the cost overflows. The worst k are `np.argsort(-costs(…))[:k]`.
+
+    Of a `Noisy` problem each is the mean over `samples` trajectories, with the same noise from every state  [beyond R24].
+
+    >>> import offspan
+    >>> offspan.costs(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), [[1.0], [4.0]]).tolist()  # (1 + 1/4 + 1/16) x²
+    [1.3125, 21.0]
+    """
+    x0s = as_states("costs", "states", states, problem.state_dim)
+    return outcomes("costs", problem, controller, x0s, None, key, samples)[0]
+
+
+def outcomes(
+    where: str, problem: Problem, controller: Controller, x0s: Array, success: Callable[..., Any] | None, key: Any, samples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each state J(π; x), and the share of trajectories whose last state is a `success` (NaN where that is not given)."""
+    noise_key = as_noise_key(where, problem, key)
+    as_count(where, "samples", samples, least=1)
+    with own_errors(problem, controller) as finished:
+        costs, last = finished(_ends(problem, controller, x0s, None if noise_key is None else jax.random.split(noise_key, samples)))
+    costs = np.asarray(costs).mean(axis=1)
+    costs = np.where(np.isfinite(costs), costs, np.inf)
+    if success is None:
+        return costs, np.full(len(x0s), np.nan)
+    try:
+        found = np.asarray(jax.vmap(jax.vmap(success))(last), float).mean(axis=1)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
+        raise OffspanError(
+            f"{where}: `success` cannot be traced by jax; write jnp for np, `&` for `and`, `|` for `or`, jnp.where for `if`."
+        ) from None
+    if found.shape != (len(x0s),):
+        raise OffspanError(f"{where}: `success` must return one truth value for one state; for {len(x0s)} states it gave {found.shape}.")
+    return costs, found
 
 
 def _is_index(d: Any, n: int) -> bool:

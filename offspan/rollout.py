@@ -19,6 +19,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_states
+from offspan.host import own_errors
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.problems.variants import Truncated, as_noise_key, is_noisy, layers, without_noise
@@ -49,7 +50,9 @@ def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"],
     """
     n = problem.state_dim
     x0 = as_floats("rollout", "x0", x0, shape=(n,), meaning=f"shape ({n},), one state (`cost` takes sets of states)")
-    return _rollout(problem, controller, x0.astype(_state_dtype(problem, controller, x0)), as_noise_key("rollout", problem, key))
+    key, dtype = as_noise_key("rollout", problem, key), _state_dtype(problem, controller, x0)
+    with own_errors(problem, controller) as finished:
+        return finished(_rollout(problem, controller, x0.astype(dtype), key))
 
 
 def _state_dtype(problem: Problem, controller: Controller, x0: Array) -> jnp.dtype:
@@ -62,8 +65,17 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
     n = x0.shape[0]
     if not callable(controller):
         raise OffspanError("rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.")
+    made_by = {base.__module__.split(".")[0] for base in type(controller).__mro__} & {"torch", "stable_baselines3", "tensorflow", "keras"}
+    how = "wrap a function of NumPy arrays as `HostController(function, control_dim=…)`"
+    if made_by:
+        raise OffspanError(
+            f"rollout: the controller is a model of {made_by.pop()}, not a function of jax arrays; export it to ONNX and read it with "
+            f"`offspan.policies.load_policy(path)`, or {how}."
+        )
     try:
         u0 = jax.eval_shape(controller, x0)
+    except jax.errors.TracerArrayConversionError as error:
+        raise OffspanError(f"rollout: the controller turns its state into a NumPy array; use jax.numpy in it, or {how}.") from error
     except TypeError as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise OffspanError(f"rollout: the controller does not take a state of shape ({n},), as this problem has it ({reason}).") from error
@@ -89,7 +101,7 @@ def _rollout(problem, controller, x0, key):
         u, c = at(x, noise, weight)
 
         def following(x):
-            return plain.step(x, u) if of_step is None else plain.step(x, u) + of_step
+            return _moved(plain, x, u, of_step)
 
         return (following(x) if times.last is None else jax.lax.cond(h < times.last, following, lambda x: x, x)), (x, u, c)
 
@@ -98,6 +110,15 @@ def _rollout(problem, controller, x0, key):
     x_H, found = jax.lax.scan(step, x0, (times.clock(), before(noise), of_step, before(times.weights)), length=problem.horizon)
     last = x_H, *at(x_H, *(None if values is None else values[-1] for values in (noise, times.weights)))
     return Trajectory(*(jnp.concatenate([values, end[None]]) for values, end in zip(found, last, strict=True)))
+
+
+def _moved(plain: Problem, x: Float[Array, "n"], u: Float[Array, "m"], nudge: Float[Array, "n"] | None) -> Float[Array, "n"]:
+    """The next state, nudged unless the trajectory has ended."""
+    following = plain.step(x, u)
+    if nudge is None:
+        return following
+    ended = plain.done(x)
+    return following + nudge if ended is None else jnp.where(ended, x, following + nudge)
 
 
 class _Times(NamedTuple):
@@ -136,7 +157,8 @@ def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"],
     key = as_noise_key("cost", problem, key)
     if as_count("cost", "samples", samples, least=1) > 1 and key is not None:
         x0s = jnp.repeat(x0s, samples, axis=0)
-    return _cost(problem, controller, x0s, key)
+    with own_errors(problem, controller) as finished:
+        return finished(_cost(problem, controller, x0s, key))
 
 
 @eqx.filter_jit
@@ -152,7 +174,7 @@ def _cost(problem, controller, x0s, key):
     # jax.closure_convert leaves whole numbers in the closure, where a custom derivative must not have traced values.
     one = (x0s[0],) if times.control is None else (x0s[0], times.control[0, 0])
     control = jax.make_jaxpr(at)(*one)
-    move = jax.make_jaxpr(plain.step)(x0s[0], jax.eval_shape(at, *one)[0])
+    move = jax.make_jaxpr(partial(_moved, plain))(x0s[0], jax.eval_shape(at, *one)[0], x0s[0])
     step = _Step(control.jaxpr, move.jaxpr, len(control.consts))
     return problem.cost_scale * _mean_cost(step, problem.horizon, x0s, times, [*control.consts, *move.consts])
 
@@ -169,9 +191,9 @@ class _Step(NamedTuple):
         u, c = eval_jaxpr(self.control, parameters[: self.split], x, *([] if noise is None else [noise]))
         return u, c
 
-    def following(self, parameters, x, u):
+    def following(self, parameters, x, u, nudge):
         """x_{h+1}."""
-        (following,) = eval_jaxpr(self.move, parameters[self.split :], x, u)
+        (following,) = eval_jaxpr(self.move, parameters[self.split :], x, u, nudge)
         return following
 
 
@@ -194,7 +216,7 @@ def _nudged_cost(step, parameters, times, x0s, nudges):
 
         def advance(x):
             u, c = step.at(parameters, x, noise)
-            return step.following(parameters, x, u) + nudge, c if weight is None else weight * c
+            return step.following(parameters, x, u, nudge), c if weight is None else weight * c
 
         def stay(x):
             return x, jnp.zeros_like(nudge, shape=())
@@ -235,7 +257,7 @@ def _mean_cost_jvp(step, horizon, primals, tangents):
             U, C = jax.vmap(jax.vmap(partial(step.at, constants)))(X)
         else:
             U, C = jax.vmap(jax.vmap(partial(step.at, constants)))(X, noise)
-        following = jax.vmap(jax.vmap(partial(step.following, constants)))(X[:, :-1], U[:, :-1])
+        following = jax.vmap(jax.vmap(partial(step.following, constants)))(X[:, :-1], U[:, :-1], jnp.zeros_like(X[:, :-1]))
         return jnp.sum(costates * following) + (C if weights is None else weights[None] * C).sum(axis=1).mean()
 
     change = jnp.zeros_like(value)

@@ -1,5 +1,6 @@
 """What is controlled."""
 
+from offspan.problems.base import BlackBox as BlackBox
 from offspan.problems.base import FunctionProblem as FunctionProblem
 from offspan.problems.base import Problem as Problem
 from offspan.problems.lqr import LQR as LQR

@@ -1,15 +1,16 @@
 """What is controlled: how one state moves under one control, what that costs, and for how long."""
 
 import abc
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from offspan.errors import Bounds, OffspanError, as_bounds, as_count, as_positive
+from offspan import host
+from offspan.errors import Bounds, OffspanError, as_bounds, as_count, as_floats, as_positive
 
 
 class Problem(eqx.Module):
@@ -39,24 +40,24 @@ class Problem(eqx.Module):
     def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
         """What one time step costs."""
 
+    def done(self, x: Float[Array, "n"]) -> Bool[Array, ""] | None:
+        """Whether a trajectory ends at x, where `step` stands still; None for a problem in which none ends before time H."""
+        return None
 
-class FunctionProblem(Problem):
-    """x_{h+1} = step(x_h, u_h) at cost stage_cost(x_h, u_h), two functions of one state and one control: your own dynamics  [beyond R24].
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """What each number of a state is called, with its unit."""
+        return tuple(f"x[{d}]" for d in range(self.state_dim))
 
-    The functions may be equinox modules (a learned model, say); what they hold is then part of the problem's pytree.
 
-    >>> import jax.numpy as jnp, offspan
-    >>> cart = offspan.FunctionProblem(
-    ...     step=lambda x, u: x + 0.25 * jnp.array([x[1], u[0]]),
-    ...     stage_cost=lambda x, u: x @ x,
-    ...     state_dim=2, control_dim=1, horizon=50,
-    ... )
-    >>> cart.step(jnp.array([0.0, 1.0]), jnp.array([2.0])).tolist()
-    [0.25, 1.5]
-    """
+class _OfFunctions(Problem):
+    """What problems made of functions share: `done`, and the names of coordinates."""
 
     step_function: Callable[..., Any]
     cost_function: Callable[..., Any]
+    done_function: Callable[..., Any] | None
+    done_cost: float | None = eqx.field(static=True)
+    names: tuple[str, ...] | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -68,40 +69,140 @@ class FunctionProblem(Problem):
         horizon: int,
         cost_scale: float = 1.0,
         control_bounds: tuple[Any, Any] | None = None,
+        done: Callable[..., Any] | None = None,
+        done_cost: float | None = None,
+        coordinates: Sequence[str] | None = None,
     ):
-        where = "FunctionProblem"
+        where = type(self).__name__
         self.state_dim = as_count(where, "state_dim", state_dim, least=1)
         self.control_dim = as_count(where, "control_dim", control_dim, least=1)
         self.horizon = as_count(where, "horizon", horizon, least=1)
         self.cost_scale = as_positive(where, "cost_scale", cost_scale)
         self.control_bounds = None if control_bounds is None else as_bounds(where, control_bounds, self.control_dim)
-        for name, function in (("step", step), ("stage_cost", stage_cost)):
-            if not callable(function):
-                raise OffspanError(f"{where}: `{name}` is {function!r}, but must be a function of one state and one control.")
-        self.step_function, self.cost_function = _as_pytree(step), _as_pytree(stage_cost)
+        for name, function in {"step": step, "stage_cost": stage_cost, "done": done}.items():
+            if not callable(function) and not (name == "done" and function is None):
+                arguments = "one state" if name == "done" else "one state and one control"
+                raise OffspanError(f"{where}: `{name}` is {function!r}, but must be a function of {arguments}.")
+        if done is None and done_cost is not None:
+            raise OffspanError(f"{where}: `done_cost` is {done_cost!r}, but there is no `done`, so that no trajectory ends early.")
+        self.done_cost = None if done_cost is None else float(as_floats(where, "done_cost", done_cost, shape=(), meaning="one number"))
+        self.names = None if coordinates is None else tuple(map(str, coordinates))
+        if self.names is not None and len(self.names) != self.state_dim:
+            raise OffspanError(f"{where}: `coordinates` has {len(self.names)} names, but a state has {self.state_dim} numbers.")
+        self.step_function, self.cost_function = self._stored(step), self._stored(stage_cost)
+        self.done_function = None if done is None else self._stored(done)
+
+    @staticmethod
+    @abc.abstractmethod
+    def _stored(function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function as a part of the pytree."""
+
+    @abc.abstractmethod
+    def _value(self, name: str, shape: tuple[int, ...], *arguments: Array) -> Array:
+        """One of the three functions, by its name, at one state."""
+
+    def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
+        ended = self.done(x)
+        if ended is None:
+            return self._value("step", (self.state_dim,), x, u)
+        x_moving, u_moving = _cut_where(ended, x, u)
+        return jnp.where(ended, x, self._value("step", (self.state_dim,), x_moving, u_moving))
+
+    def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
+        if self.done_cost is None or (ended := self.done(x)) is None:
+            return self._value("stage_cost", (), x, u)
+        x_moving, u_moving = _cut_where(ended, x, u)
+        c = self._value("stage_cost", (), x_moving, u_moving)
+        return jnp.where(ended, jnp.asarray(self.done_cost, c.dtype), c)
+
+    def done(self, x: Float[Array, "n"]) -> Bool[Array, ""] | None:
+        return None if self.done_function is None else self._value("done", (), x).astype(bool)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return super().coordinates if self.names is None else self.names
+
+
+def _cut_where(ended: Bool[Array, ""], *values: Array) -> list[Array]:
+    """The same numbers, through which no derivative comes back where a trajectory has ended: what a step from there has may be NaN."""
+    return [jnp.where(ended, jax.lax.stop_gradient(value), value) for value in values]
+
+
+class FunctionProblem(_OfFunctions):
+    """x_{h+1} = step(x_h, u_h) at cost stage_cost(x_h, u_h), two functions of one state and one control: your own dynamics  [beyond R24].
+
+    The functions may be equinox modules (a learned model, say); what they hold is then part of the problem's pytree. With `done`, a
+    function of one state, a trajectory ends where it is true: the state stands still from then on, and each remaining time step costs
+    `done_cost`, by default the stage cost there. `coordinates` names the numbers of a state, such as ("θ [rad]", "dθ/dt [rad/s]").
+
+    >>> import jax.numpy as jnp, offspan
+    >>> cart = offspan.FunctionProblem(
+    ...     step=lambda x, u: x + 0.25 * jnp.array([x[1], u[0]]),
+    ...     stage_cost=lambda x, u: x @ x,
+    ...     state_dim=2, control_dim=1, horizon=50,
+    ... )
+    >>> cart.step(jnp.array([0.0, 1.0]), jnp.array([2.0])).tolist()
+    [0.25, 1.5]
+    """
+
+    def __init__(self, step: Callable[..., Any], stage_cost: Callable[..., Any], **settings: Any):
+        super().__init__(step, stage_cost, **settings)
         x, u = (jax.ShapeDtypeStruct((size,), jnp.result_type(float)) for size in (self.state_dim, self.control_dim))
-        for name, method, expected in (("step", self.step_function, x.shape), ("stage_cost", self.cost_function, ())):
+        expected = {"step": ((x, u), x.shape), "stage_cost": ((x, u), ()), "done": ((x,), ())}
+        for name, (arguments, shape) in expected.items():
+            if name == "done" and self.done_function is None:
+                continue
+            given = " and ".join(f"a {one} of shape {value.shape}" for one, value in zip(("state", "control"), arguments, strict=False))
             try:
-                returned = jax.eval_shape(method, x, u)
+                returned = jax.eval_shape(lambda *arguments, name=name: self._function(name)(*arguments), *arguments)
             except TypeError as error:
                 reason = str(error).splitlines()[0].rstrip(".")
                 raise OffspanError(
-                    f"{where}: `{name}` cannot be traced by jax for a state of shape {x.shape} and a control of shape {u.shape}; use "
-                    f"jax.numpy in place of numpy, jnp.where in place of `if`, and x[i], u[i] for numbers ({reason})."
+                    f"FunctionProblem: `{name}` cannot be traced by jax for {given}; use jax.numpy in place of numpy, jnp.where in place "
+                    f"of `if`, and x[i], u[i] for numbers, or take BlackBox for functions of NumPy arrays ({reason})."
                 ) from error
-            if getattr(returned, "shape", None) != expected:
-                raise OffspanError(
-                    f"{where}: `{name}` returned {getattr(returned, 'shape', returned)} for a state of shape {x.shape} and a control of "
-                    f"shape {u.shape}, but must return shape {expected}."
-                )
+            if getattr(returned, "shape", None) != shape:
+                said = getattr(returned, "shape", returned)
+                raise OffspanError(f"FunctionProblem: `{name}` returned {said} for {given}, but must return shape {shape}.")
 
-    def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
-        return self.step_function(x, u)
+    @staticmethod
+    def _stored(function: Callable[..., Any]) -> Callable[..., Any]:
+        """A plain function inside a Partial is part of the tree's structure, so that a problem can be an argument of jax.jit."""
+        return function if isinstance(function, eqx.Module) else jax.tree_util.Partial(function)  # pyright: ignore[reportReturnType]
 
-    def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
-        return self.cost_function(x, u)
+    def _function(self, name: str) -> Callable[..., Any]:
+        found = {"step": self.step_function, "stage_cost": self.cost_function, "done": self.done_function}[name]
+        assert found is not None  # `done` asks first
+        return found
+
+    def _value(self, name: str, shape: tuple[int, ...], *arguments: Array) -> Array:
+        return self._function(name)(*arguments)
 
 
-def _as_pytree(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A plain function inside a Partial is part of the tree's structure, so that a problem can be an argument of jax.jit."""
-    return cast(Callable[..., Any], function) if isinstance(function, eqx.Module) else jax.tree_util.Partial(function)
+class BlackBox(_OfFunctions):
+    """x_{h+1} = step(x_h, u_h) at cost stage_cost(x_h, u_h), NumPy functions of batches: any simulator, without derivatives  [beyond R24].
+
+    `step(X, U)` takes states (b, n) and controls (b, m) and returns (b, n), `stage_cost(X, U)` returns (b,), `done(X)` a truth value for
+    each. They must be functions of their arguments alone, as they are called in any order; an exception in one of them comes out as it
+    was raised. Whatever needs no derivative takes such a problem; to train, `gradient=TwoPoint(…)` or `Reinforce(…)`. `done`, `done_cost`
+    and `coordinates` are those of `FunctionProblem`.
+
+    >>> import numpy as np, offspan
+    >>> box = offspan.BlackBox(
+    ...     step=lambda X, U: X + 0.25 * np.stack([X[:, 1], U[:, 0]], axis=1),
+    ...     stage_cost=lambda X, U: np.sum(X**2, axis=1),
+    ...     state_dim=2, control_dim=1, horizon=2,
+    ... )
+    >>> float(offspan.cost(box, offspan.Linear([[0.0, -1.0]]), np.array([[0.0, 1.0]])))  # 1 + (0.25² + 0.75²) + (0.4375² + 0.5625²)
+    2.1328125
+    """
+
+    on_host: ClassVar[bool] = True
+
+    @staticmethod
+    def _stored(function: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.tree_util.Partial(function)  # pyright: ignore[reportReturnType]
+
+    def _value(self, name: str, shape: tuple[int, ...], *arguments: Array) -> Array:
+        found: Any = {"step": self.step_function, "stage_cost": self.cost_function, "done": self.done_function}[name]
+        return host.call(f"BlackBox: `{name}`", found.func, shape, *arguments)

@@ -5,7 +5,7 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from offspan.errors import OffspanError, as_floats, as_key, is_concrete
 from offspan.problems.base import Problem
@@ -26,6 +26,13 @@ class Variant(Problem):
 
     def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
         return self.problem.stage_cost(x, u)
+
+    def done(self, x: Float[Array, "n"]) -> Bool[Array, ""] | None:
+        return self.problem.done(x)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return self.problem.coordinates
 
 
 class Noisy(Variant):

@@ -14,6 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_positive, as_states
+from offspan.host import own_errors
 from offspan.problems.base import Problem
 from offspan.problems.lqr import as_lqr
 from offspan.problems.variants import is_noisy, without_noise
@@ -115,17 +116,18 @@ def train_batch(
         x0s = jnp.repeat(as_states(where, "x0s", x0s, n)[None], len(controllers), axis=0)
     settings = _checked(where, problem, controllers, x0s, optimizer, gradient, key, loss, stop)
     settings = settings._replace(stages=_stages(where, problem, iterations, horizons, discounts))
-    return run_batch(
-        where,
-        settings,
-        controllers,
-        Given(x0s, arrays),
-        key=_key(where, key),
-        iterations=as_count(where, "iterations", iterations, least=0),
-        record_every=as_count(where, "record_every", record_every, least=1),
-        resume=resume,
-        on_chunk=on_chunk,
-    )
+    with own_errors(problem, controllers[0]):
+        return run_batch(
+            where,
+            settings,
+            controllers,
+            Given(x0s, arrays),
+            key=_key(where, key),
+            iterations=as_count(where, "iterations", iterations, least=0),
+            record_every=as_count(where, "record_every", record_every, least=1),
+            resume=resume,
+            on_chunk=on_chunk,
+        )
 
 
 def train_lqr(
@@ -190,7 +192,8 @@ def _run_alone(
     on_chunk = None if progress is None else lambda batch: progress(int(batch.iterations[0]))
     made = as_count(where, "iterations", iterations, least=0)
     how: dict[str, Any] = {"key": _key(where, key), "record_every": 1, "record_last": False}
-    return run_batch(where, settings, [controller], Given(x0s), iterations=made, on_chunk=on_chunk, **how).run(0)
+    with own_errors(settings.problem, controller):
+        return run_batch(where, settings, [controller], Given(x0s), iterations=made, on_chunk=on_chunk, **how).run(0)
 
 
 def _stages(

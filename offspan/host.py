@@ -1,0 +1,88 @@
+"""NumPy functions inside compiled programs: called with whole batches, without derivatives, and with their own errors."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array
+
+from offspan.errors import OffspanError
+
+_lock = threading.Lock()
+_raised: list[Exception] = []  # by host functions, on a thread of the runtime
+
+
+def call(where: str, function: Callable[..., Any], shape: tuple[int, ...], *arguments: Array) -> Array:
+    """`function` of arrays with a leading axis of one batch, whatever is vmapped here; for one state it must return `shape`.
+
+    A derivative raises at once; an exception of the function comes out of `own_errors`.
+    """
+    return _call(where, function, shape, *arguments)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _call(where, function, shape, *arguments):
+    dtype = arguments[0].dtype
+
+    def on_host(*arrays):
+        batch = arrays[0].shape[:-1]
+        try:
+            found = function(*(np.asarray(array).reshape(-1, array.shape[-1]) for array in arrays))
+            return as_returned(where, found, (int(np.prod(batch)), *shape), dtype).reshape((*batch, *shape))
+        except Exception as error:
+            with _lock:
+                _raised.append(error)
+            raise
+
+    return jax.pure_callback(on_host, jax.ShapeDtypeStruct(shape, dtype), *arguments, vmap_method="broadcast_all")
+
+
+@_call.defjvp
+def _no_derivative(where, function, shape, primals, tangents):
+    raise OffspanError(
+        f"{where} is a function of NumPy arrays and has no derivative here; train with `gradient=TwoPoint(radius=…, directions=…)` and a "
+        "`key`, and choose states by a method without gradients."
+    )
+
+
+def as_returned(where: str, found: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    try:
+        array = np.asarray(found, dtype)
+    except (TypeError, ValueError):
+        raise OffspanError(f"{where} returned a {type(found).__name__} that is no array of numbers.") from None
+    if array.shape != shape:
+        raise OffspanError(f"{where} returned shape {array.shape} for a batch of {shape[0]}, but must return shape {shape}.")
+    return array
+
+
+@contextlib.contextmanager
+def own_errors(*parts: Any) -> Iterator[Callable[[Any], Any]]:
+    """Inside, what a host function in `parts` raises comes out as it was raised, not as the runtime's; pass results through what this
+    yields, so that the program has ended when the block does."""
+    hosted = any(is_hosted(part) for part in parts)
+    try:
+        yield _finished if hosted else lambda results: results
+    except (jax.errors.JaxRuntimeError, ValueError):  # which of them depends on where the runtime noticed
+        with _lock:
+            first, *_ = [*_raised, None]
+            _raised.clear()
+        if first is None:
+            raise
+        raise first from None
+
+
+def is_hosted(part: Any) -> bool:
+    """Whether a problem or a controller has a host function in it: a node of its tree with `on_host`."""
+    return any(getattr(leaf, "on_host", False) for leaf in jax.tree.leaves(part, is_leaf=lambda node: getattr(node, "on_host", False)))
+
+
+def _finished(results: Any) -> Any:
+    """Waits for the results, unless they are traced."""
+    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(results)):
+        jax.block_until_ready(results)
+    return results
