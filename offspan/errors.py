@@ -5,6 +5,7 @@ only, since under jit, vmap and grad there is no value to check.
 """
 
 import difflib
+import importlib
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -134,3 +135,22 @@ def as_bounds(where: str, bounds: Any, control_dim: int | None = None) -> Bounds
     if lows.ndim != 1 or not (np.all(np.isfinite(lows)) and np.all(np.isfinite(highs)) and np.all(lows < highs)):
         raise OffspanError(f"{where}: bounds low = {lows.tolist()} and high = {highs.tolist()} must be finite, with low < high.")
     return tuple(lows.tolist()), tuple(highs.tolist())
+
+
+# Modules, and the extra that brings each.
+EXTRAS = {
+    "gymnasium": "gymnasium",
+    "mujoco": "mujoco",
+    "mujoco.mjx": "mjx",
+    "control": "control",
+    "onnx": "policies",
+    "safetensors": "policies",
+}
+
+
+def extra(module: str) -> Any:
+    """A module that only some need."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise OffspanError(f"the package {module!r} is missing: pip install 'offspan[{EXTRAS[module]}]' ({error}).") from error

@@ -15,7 +15,21 @@ import offspan
 
 PACKAGE = Path(offspan.__file__).parent
 LAYERS = [
-    *("errors", "files", "host", "problems", "controllers", "rollout", "states", "baselines", "measures", "exploration", "maps"),
+    *(
+        "errors",
+        "files",
+        "host",
+        "problems",
+        "systems",
+        "controllers",
+        "policies",
+        "rollout",
+        "states",
+        "baselines",
+        "measures",
+        "exploration",
+        "maps",
+    ),
     *("training", "selection", "theory", "experiments", "report", "cli"),
 ]
 CORE = LAYERS[: LAYERS.index("experiments")]

@@ -50,6 +50,14 @@ class Problem(eqx.Module):
         return tuple(f"x[{d}]" for d in range(self.state_dim))
 
 
+def as_names(where: str, coordinates: Sequence[str] | None, state_dim: int) -> tuple[str, ...] | None:
+    if coordinates is None:
+        return None
+    if len(coordinates) != state_dim or isinstance(coordinates, str):
+        raise OffspanError(f"{where}: `coordinates` has {len(coordinates)} names, but a state has {state_dim} numbers.")
+    return tuple(map(str, coordinates))
+
+
 class _OfFunctions(Problem):
     """What problems made of functions share: `done`, and the names of coordinates."""
 
@@ -86,9 +94,7 @@ class _OfFunctions(Problem):
         if done is None and done_cost is not None:
             raise OffspanError(f"{where}: `done_cost` is {done_cost!r}, but there is no `done`, so that no trajectory ends early.")
         self.done_cost = None if done_cost is None else float(as_floats(where, "done_cost", done_cost, shape=(), meaning="one number"))
-        self.names = None if coordinates is None else tuple(map(str, coordinates))
-        if self.names is not None and len(self.names) != self.state_dim:
-            raise OffspanError(f"{where}: `coordinates` has {len(self.names)} names, but a state has {self.state_dim} numbers.")
+        self.names = as_names(where, coordinates, self.state_dim)
         self.step_function, self.cost_function = self._stored(step), self._stored(stage_cost)
         self.done_function = None if done is None else self._stored(done)
 

@@ -1,5 +1,8 @@
 """Linear systems with quadratic cost [R24, sec:prelim:policy_grad_lqr], and the families that the paper studies."""
 
+from collections.abc import Sequence
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy.typing import ArrayLike
 
 from offspan.errors import OffspanError, as_count, as_floats, as_key, is_concrete
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_names
 
 
 class LQR(Problem):
@@ -26,8 +29,18 @@ class LQR(Problem):
     B: Float[Array, "n m"]
     Q: Float[Array, "n n"]
     R: Float[Array, "m m"]
+    names: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, A: ArrayLike, B: ArrayLike | None = None, Q: ArrayLike | None = None, R: ArrayLike | None = None, *, horizon: int):
+    def __init__(
+        self,
+        A: ArrayLike,
+        B: ArrayLike | None = None,
+        Q: ArrayLike | None = None,
+        R: ArrayLike | None = None,
+        *,
+        horizon: int,
+        coordinates: Sequence[str] | None = None,
+    ):
         A = as_floats("LQR", "A", A, shape=(None, None), meaning="shape (n, n), the matrix of x' = A x + B u")
         n = A.shape[0]
         if A.shape != (n, n):
@@ -45,6 +58,11 @@ class LQR(Problem):
         self.A, self.B, self.Q, self.R = (M.astype(dtype) for M in (A, B, Q, R))
         self.state_dim, self.control_dim, self.cost_scale, self.control_bounds = n, m, 1.0, None
         self.horizon = as_count("LQR", "horizon", horizon, least=1)
+        self.names = as_names("LQR", coordinates, n)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return super().coordinates if self.names is None else self.names
 
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
         return self.A @ x + self.B @ u

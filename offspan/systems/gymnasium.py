@@ -1,0 +1,178 @@
+"""Gymnasium's environments as problems: classic control and MuJoCo, reset to any state."""
+
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from offspan import host
+from offspan.errors import OffspanError, extra
+from offspan.problems.base import BlackBox
+
+KEPT = 4  # batches whose steps are remembered: the cost and the next state of one are asked for separately
+ENDED = 1_000_000  # states at which an environment ended, of which the oldest are forgotten
+NAMES = {  # of environments whose states have no names of their own
+    "PendulumEnv": ("θ [rad]", "dθ/dt [rad/s]"),
+    "CartPoleEnv": ("position [m]", "velocity [m/s]", "θ [rad]", "dθ/dt [rad/s]"),
+    "Continuous_MountainCarEnv": ("position", "velocity"),
+    "MountainCarEnv": ("position", "velocity"),
+    "AcrobotEnv": ("θ₁ [rad]", "θ₂ [rad]", "dθ₁/dt [rad/s]", "dθ₂/dt [rad/s]"),
+}
+
+
+def from_gymnasium(env_or_id: Any, *, horizon: int, stage_cost: Callable[..., Any] | None = None, cost_scale: float = 1.0) -> BlackBox:
+    """x_{h+1} and −reward of `env.step(u_h)` from the state x_h, without wrappers and without the environment's time limit  [beyond R24].
+
+    A state is `env.unwrapped.state` for classic control, and (qpos, qvel) for MuJoCo, which is reset before each step, so that the next
+    state depends on x and u alone. A NumPy function of batches `stage_cost(X, U)` may take the place of −reward. Where the environment
+    terminates, the trajectory ends, and costs nothing from then on (with your own stage cost: what it says of that state). For discrete
+    actions a control has one number for each, and the largest is taken. All states go through one environment, one after another.
+
+    >>> import numpy as np, offspan
+    >>> from offspan.systems.gymnasium import from_gymnasium
+    >>> pendulum = from_gymnasium("Pendulum-v1", horizon=200)
+    >>> pendulum.coordinates, pendulum.control_bounds
+    (('θ [rad]', 'dθ/dt [rad/s]'), ((-2.0,), (2.0,)))
+    >>> float(offspan.cost(from_gymnasium("Pendulum-v1", horizon=1), offspan.Linear([[0.0, 0.0]]), np.array([[np.pi, 0.0]])).round(6))
+    19.739209
+    """
+    environment = _Environment("from_gymnasium", env_or_id)
+    return BlackBox(
+        environment.step,
+        environment.cost if stage_cost is None else stage_cost,
+        state_dim=environment.state_dim,
+        control_dim=environment.control_dim,
+        horizon=horizon,
+        cost_scale=cost_scale,
+        control_bounds=environment.bounds,
+        done=environment.has_ended,
+        done_cost=0.0 if stage_cost is None else None,
+        coordinates=environment.names,
+    )
+
+
+class Observation(eqx.Module):
+    """x ↦ what the environment shows of it, for `Observed(policy, Observation(env_or_id))`  [beyond R24].
+
+    >>> import jax.numpy as jnp
+    >>> from offspan.systems.gymnasium import Observation
+    >>> Observation("Pendulum-v1")(jnp.array([0.0, 2.0])).tolist()  # cos θ, sin θ, dθ/dt
+    [1.0, 0.0, 2.0]
+    """
+
+    function: Callable[..., Any]
+    size: int = eqx.field(static=True)
+    on_host: ClassVar[bool] = True
+
+    def __init__(self, env_or_id: Any):
+        environment = _Environment("Observation", env_or_id)
+        self.function = jax.tree_util.Partial(environment.observe)  # pyright: ignore[reportAttributeAccessIssue]
+        self.size = environment.observe(np.zeros((1, environment.state_dim))).shape[1]
+
+    def __call__(self, x: Float[Array, "n"]) -> Float[Array, "k"]:
+        return host.call("Observation: the environment", self.function.func, (self.size,), x)  # pyright: ignore[reportFunctionMemberAccess]
+
+
+class _Environment:
+    """One environment that is set to one state after another; safe to be called from several threads."""
+
+    def __init__(self, where: str, env_or_id: Any):
+        gymnasium = extra("gymnasium")
+        if isinstance(env_or_id, str):
+            try:
+                env_or_id = gymnasium.make(env_or_id)
+            except gymnasium.error.Error as error:
+                reason = str(error).splitlines()[0].rstrip(".")
+                raise OffspanError(f"{where}: there is no environment {env_or_id!r} to be had ({reason}).") from error
+        if not isinstance(env_or_id, gymnasium.Env):
+            raise OffspanError(f"{where}: `env_or_id` is a {type(env_or_id).__name__}, but must be an environment of Gymnasium, or its id.")
+        self.env: Any = env_or_id.unwrapped  # a wrapper has no state to set, and may count time steps
+        self.env.reset(seed=0)
+        self.lock, self.steps, self.ended = threading.RLock(), {}, {}
+        self.is_mujoco = hasattr(self.env, "set_state") and hasattr(self.env, "model") and hasattr(self.env, "data")
+        name = type(self.env).__name__
+        if self.is_mujoco:
+            self.mujoco, self.nq = extra("mujoco"), int(self.env.model.nq)
+            if self.env.model.na:
+                raise OffspanError(f"{where}: {name} has actuators with a state of their own, which (qpos, qvel) does not hold.")
+        elif np.ndim(getattr(self.env, "state", None)) != 1:
+            raise OffspanError(
+                f"{where}: {name} keeps its state neither in `env.unwrapped.state` nor in a MuJoCo model, so that it cannot be reset to a "
+                "chosen state; write its simulator as a BlackBox."
+            )
+        self.state_dim = len(self._state())
+        space = self.env.action_space
+        self.is_discrete = isinstance(space, gymnasium.spaces.Discrete)
+        if not self.is_discrete and not (isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1):
+            raise OffspanError(f"{where}: the actions of {name} are {space}, but must be a vector or one of several.")
+        self.control_dim = int(space.n) if self.is_discrete else space.shape[0]
+        limited = not self.is_discrete and np.all(np.isfinite([space.low, space.high]))
+        self.bounds = (space.low.astype(float), space.high.astype(float)) if limited else None
+        names = _joint_names(self.mujoco, self.env.model) if self.is_mujoco else NAMES.get(name)
+        self.names = names if names is not None and len(names) == self.state_dim else None
+
+    def step(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
+        return self._advance(X, U)[0]
+
+    def cost(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
+        return -self._advance(X, U)[1]
+
+    def has_ended(self, X: np.ndarray) -> np.ndarray:
+        """Whether the environment terminated when it came to a state."""
+        with self.lock:
+            return np.array([x.tobytes() in self.ended for x in X])
+
+    def observe(self, X: np.ndarray) -> np.ndarray:
+        with self.lock:
+            return np.stack([self._observation(x) for x in X])
+
+    def _advance(self, X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The next states, and the rewards."""
+        key = (X.tobytes(), U.tobytes())
+        with self.lock:
+            if key not in self.steps:
+                following, rewards = np.empty_like(X), np.empty(len(X))
+                for i, (x, u) in enumerate(zip(X, U, strict=True)):
+                    following[i], rewards[i] = self._advance_one(x, u)
+                while len(self.steps) >= KEPT:
+                    del self.steps[next(iter(self.steps))]
+                self.steps[key] = following, rewards
+            return self.steps[key]
+
+    def _advance_one(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, float]:
+        self._set(x)
+        action: Any = self.env.action_space.start + np.argmax(u) if self.is_discrete else u
+        _, reward, terminated, _, _ = self.env.step(action)
+        following = self._state().astype(x.dtype)
+        if terminated:
+            while len(self.ended) >= ENDED:
+                del self.ended[next(iter(self.ended))]
+            self.ended[following.tobytes()] = None
+            self.env.reset()  # some keep in mind that they have ended
+        return following, float(reward)
+
+    def _set(self, x: np.ndarray) -> None:
+        if self.is_mujoco:
+            self.mujoco.mj_resetData(self.env.model, self.env.data)  # without it, a warm start comes from the step before
+            self.env.set_state(x[: self.nq].astype(float), x[self.nq :].astype(float))
+        else:
+            self.env.state = x.astype(float)
+
+    def _state(self) -> np.ndarray:
+        return np.concatenate([self.env.data.qpos, self.env.data.qvel]) if self.is_mujoco else np.array(self.env.state, float)
+
+    def _observation(self, x: np.ndarray) -> np.ndarray:
+        self._set(x)
+        show = next((getattr(self.env, name) for name in ("_get_obs", "_get_ob") if hasattr(self.env, name)), None)
+        return np.asarray(x if show is None else show(), float)
+
+
+def _joint_names(mujoco: Any, model: Any) -> tuple[str, ...]:
+    """Of joints that have one number each; those of others would not be as many as there are numbers."""
+    hinge = int(mujoco.mjtJoint.mjJNT_HINGE)
+    named = [(model.joint(j).name or f"joint {j}", "rad" if model.jnt_type[j] == hinge else "m") for j in range(model.njnt)]
+    return (*(f"{name} [{unit}]" for name, unit in named), *(f"d {name}/dt [{unit}/s]" for name, unit in named))
