@@ -3,6 +3,7 @@
 The core, in the order in which a question goes through it. `offspan.experiments` and `offspan.report` are imported by name.
 """
 
+from offspan.audit import Audit, audit
 from offspan.baselines import adversarial_objective, extrapolating_controller, minimal_cost, nonextrapolating_controller
 from offspan.controllers import MLP, Bounded, HostController, Linear, Observed, load_controller, save_controller
 from offspan.errors import OffspanError
@@ -42,6 +43,7 @@ __all__ = [
     "LQR",
     "MLP",
     "Adjoint",
+    "Audit",
     "Batch",
     "BlackBox",
     "Bounded",
@@ -71,6 +73,7 @@ __all__ = [
     "Trajectory",
     "TwoPoint",
     "adversarial_objective",
+    "audit",
     "basis",
     "cost",
     "cost_measure",

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from offspan.errors import OffspanError, as_count, as_floats, as_states
 from offspan.host import own_errors
@@ -61,11 +61,17 @@ def extrapolation_map(
         )
     values = {operator.index(d): as_floats(where, f"axes[{d}]", one, shape=(None,), meaning="a list of values") for d, one in axes.items()}
     x = jnp.zeros(n) if at is None else as_floats(where, "at", at, shape=(n,), meaning=f"shape ({n},): one state")
-    grid = jnp.stack(jnp.meshgrid(*values.values(), indexing="ij"), axis=-1)
-    x0s = jnp.broadcast_to(x, (*grid.shape[:-1], n)).at[..., jnp.array(list(values))].set(grid).reshape(-1, n)
+    x0s = grid_states(values, x)
     found = outcomes(where, problem, controller, x0s, success, key, samples)[0 if success is None else 1]
-    shape = grid.shape[:-1]
+    shape = tuple(map(len, values.values()))
     return ExtrapolationMap(tuple(values), tuple(np.asarray(one) for one in values.values()), found.reshape(shape), success is not None)
+
+
+def grid_states(axes: Mapping[int, Any], at: Any) -> Float[Array, "q n"]:
+    """All states with x_d ∈ axes[d], the last coordinate fastest, and the others as in `at`."""
+    grid = jnp.stack(jnp.meshgrid(*map(jnp.asarray, axes.values()), indexing="ij"), axis=-1)
+    x = jnp.asarray(at)
+    return jnp.broadcast_to(x, (*grid.shape[:-1], x.shape[0])).at[..., jnp.array(list(axes))].set(grid).reshape(-1, x.shape[0])
 
 
 def costs(problem: Problem, controller: Controller, states: Any, *, key: Any = None, samples: int = 1) -> np.ndarray:

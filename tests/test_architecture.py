@@ -30,7 +30,7 @@ LAYERS = [
         "exploration",
         "maps",
     ),
-    *("training", "selection", "theory", "experiments", "report", "cli"),
+    *("training", "selection", "audit", "theory", "experiments", "report", "cli"),
 ]
 CORE = LAYERS[: LAYERS.index("experiments")]
 CORE_NEEDS = {"jax", "equinox", "optax", "jaxtyping", "numpy", "scipy"}

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import offspan
 from offspan import cli
 from offspan.experiments.network import OBJECTIVES, NetworkSpec, make, map_of_run
-from offspan.experiments.registry import SYSTEMS, Coordinate, System, load_preset, load_spec, preset_of
+from offspan.experiments.registry import SYSTEMS, System, load_preset, load_spec, preset_of
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder
 from offspan.report.results import report
@@ -357,6 +357,10 @@ class Drift(offspan.Problem):
         self.state_dim = self.control_dim = 3
         self.horizon, self.cost_scale, self.control_bounds = horizon, 1.0, None
 
+    @property
+    def coordinates(self):
+        return "a [m]", "b [m]", "c"
+
     def step(self, x, u):
         return x + u
 
@@ -366,8 +370,7 @@ class Drift(offspan.Problem):
 
 def test_a_system_needs_one_entry_in_the_registry(tmp_path, monkeypatch):
     """From its spec to tables, figures with units, an animation and a map."""
-    coordinates = (Coordinate("a", "m"), Coordinate("b", "m"), Coordinate("c", ""))
-    monkeypatch.setitem(SYSTEMS, "drift", System(Drift, coordinates, position=(0, 2), mapped=(0, 2)))
+    monkeypatch.setitem(SYSTEMS, "drift", System(Drift, position=(0, 2), mapped=(0, 2)))
     text = SPEC.replace("pendulum", "drift").replace("horizon = 12", "horizon = 3").replace("iterations = 1500", "iterations = 20")
     (tmp_path / "drift.toml").write_text(text)
     made = report(run(load_spec(tmp_path / "drift.toml"), tmp_path, lambda share: None))

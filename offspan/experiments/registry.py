@@ -26,12 +26,11 @@ class Family(NamedTuple):
 class Coordinate(NamedTuple):
     """One number of a state, as axes and tables call it."""
 
-    name: str
-    unit: str
+    label: str  # with its unit
 
     @property
-    def label(self) -> str:
-        return f"{self.name} [{self.unit}]" if self.unit else self.name
+    def name(self) -> str:
+        return self.label.partition(" [")[0]
 
 
 class System(NamedTuple):
@@ -39,10 +38,13 @@ class System(NamedTuple):
     those over which a map is drawn; `scene` is the picture of a state (`report.scenes.SCENES`)."""
 
     make: Callable[..., Problem]
-    coordinates: tuple[Coordinate, ...]
     position: tuple[int, ...] = (0, 1)
     mapped: tuple[int, int] = (0, 1)
     scene: str = "plane"
+
+    @property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        return tuple(map(Coordinate, self.make().coordinates))
 
     @property
     def names(self) -> list[str]:
@@ -55,16 +57,9 @@ FAMILIES: dict[str, Family] = {
     "gaussian": Family(lambda seed, dim, horizon: gaussian(jax.random.key(seed), dim, horizon=horizon), is_random=True),
     "gaussian-abq": Family(lambda seed, dim, horizon: gaussian_abq(jax.random.key(seed), dim, horizon=horizon), is_random=True),
 }
-_ROOM = [(name, "m") for name in "xyz"] + [(name, "rad") for name in "φθψ"]
 SYSTEMS: dict[str, System] = {
-    "pendulum": System(Pendulum, (Coordinate("θ", "rad"), Coordinate("dθ/dt", "rad/s")), position=(0,), scene="pendulum"),
-    "quadcopter": System(
-        Quadcopter,
-        (*(Coordinate(*one) for one in _ROOM), *(Coordinate(f"d{name}/dt", f"{unit}/s") for name, unit in _ROOM)),
-        position=(0, 1, 2),
-        mapped=(0, 2),
-        scene="room",
-    ),
+    "pendulum": System(Pendulum, position=(0,), scene="pendulum"),
+    "quadcopter": System(Quadcopter, position=(0, 1, 2), mapped=(0, 2), scene="room"),
 }
 # A kind of experiment is a module of that name in `offspan.experiments` (a `Kind`), and one in `offspan.report`.
 KINDS = ("lqr", "starts", "network", "selection", "ways", "network_ways")

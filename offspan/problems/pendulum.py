@@ -52,6 +52,10 @@ class Pendulum(Problem):
         self.cost_scale = 1 / self.horizon if cost_scale is None else as_positive(where, "cost_scale", cost_scale)
         self.state_dim, self.control_dim, self.control_bounds = 2, 1, None
 
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        return "θ [rad]", "dθ/dt [rad/s]"
+
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
         angle, velocity = x
         acceleration = u[0] / (self.mass * self.length**2) - self.gravity / self.length * jnp.sin(angle)

@@ -106,6 +106,11 @@ class Quadcopter(Problem):
         """The speed of all four motors at which thrust and weight are equal."""
         return jnp.sqrt(self.mass * self.gravity / (4 * self.thrust_coefficient))
 
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        room = [(name, "m") for name in "xyz"] + [(name, "rad") for name in "φθψ"]
+        return (*(f"{name} [{unit}]" for name, unit in room), *(f"d{name}/dt [{unit}/s]" for name, unit in room))
+
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
         _, angles, velocity, spin = jnp.split(x, 4)
         squares, inertia = u**2, self.inertia

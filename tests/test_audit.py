@@ -1,0 +1,187 @@
+"""Audits: shares by plain loops, states that are worth adding, a page that needs nothing else."""
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import offspan
+
+KEY = jax.random.key(3)
+REGION = {0: (-2.0, 2.0), 1: (-1.0, 1.0)}
+# The first coordinate is steered to zero, the second doubles: it fails where |x₁| 2⁵ > 1.
+HALF = offspan.Linear([[-1.0, 0.0], [0.0, 1.0]])
+PLANT = offspan.identity(2, horizon=5)
+SEEN = jnp.array([[1.0, 0.0]])
+
+
+def inside(x):
+    return jnp.abs(x[1]) <= 1
+
+
+def audited(**options: Any) -> offspan.Audit:
+    return offspan.audit(PLANT, HALF, SEEN, REGION, **{"success": inside, "points": 9, "states": 400, "key": KEY, **options})
+
+
+def test_shares_costs_and_distances_are_those_of_a_plain_loop():
+    found = audited()
+    X = found.states
+    assert X.shape == (400, 2)
+    assert np.all((X >= [-2, -1]) & (X <= [2, 1]))
+    assert np.ptp(X[:, 0]) > 3.8
+    np.testing.assert_array_equal(found.outcome.successes, np.abs(X[:, 1]) * 32 <= 1)
+    np.testing.assert_allclose(found.outcome.costs, X[:, 0] ** 2 + X[:, 1] ** 2 * sum(4**h for h in range(6)), rtol=1e-12)
+    # From (1, 0) training visits (1, 0) and (0, 0), as R = 0; widths are 4 and 2.
+    visited = np.array([[1.0, 0.0], [0.0, 0.0]])
+    expected = np.min(np.linalg.norm((X[:, None] - visited[None]) / [4, 2], axis=2), axis=1)
+    np.testing.assert_allclose(found.distances, expected, atol=1e-12)
+    near = expected <= 0.1
+    assert found.near == pytest.approx((np.abs(X[near, 1]) * 32 <= 1).mean())
+    assert found.far == pytest.approx((np.abs(X[~near, 1]) * 32 <= 1).mean())
+    assert found.near > found.far
+    assert found.coverage.correlation > 0
+    assert len(found.coverage.distance) == 8
+    assert found.coverage.success @ np.full(8, 50) == pytest.approx(found.outcome.successes.sum())
+
+
+def test_maps_of_cost_and_success():
+    ((cost, success),) = audited().outcome.maps
+    a, b = np.linspace(-2, 2, 9), np.linspace(-1, 1, 9)
+    np.testing.assert_array_equal(success.values, np.broadcast_to(np.abs(b) * 32 <= 1, (9, 9)))
+    np.testing.assert_allclose(cost.values, a[:, None] ** 2 + b[None] ** 2 * 1365, rtol=1e-12)
+    assert audited().map.coordinates == (0, 1)
+
+
+def test_the_worst_states_are_apart_and_the_costliest():
+    found = audited(worst=3)
+    starts = np.stack([np.asarray(one.states[0]) for one in found.worst])
+    assert found.worst_costs[0] == found.outcome.costs.max()
+    assert np.all(np.abs(starts[:, 1]) > 0.9)
+    apart = np.linalg.norm((starts[:, None] - starts[None]) / [4, 2], axis=2)[np.triu_indices(3, 1)]
+    assert np.all(apart > 0.1)
+
+
+def test_what_is_suggested_covers_what_fails_and_training_on_it_helps():
+    """Any state with x₁ ≠ 0 teaches the second coordinate; the gain is the share that fails near to trajectories from there."""
+    found = audited(retrain={"optimizer": optax.sgd(1e-6), "iterations": 1}, add=1)
+    (state,) = found.suggested.states
+    assert abs(state[1]) * 32 > 1
+    trajectory = np.asarray(offspan.rollout(PLANT, HALF, jnp.asarray(state)).states)
+    fails = found.states[found.outcome.successes < 0.5]
+    covered = np.any(np.linalg.norm((fails[:, None] - trajectory[None]) / [4, 2], axis=2) <= 0.1, axis=1)
+    assert found.suggested.gain == pytest.approx(covered.sum() / 400)
+    assert "Add this state" in found.suggested.note
+    assert found.retrained is not None
+    assert not np.array_equal(found.retrained.controller.K, HALF.K)
+
+    network = offspan.MLP.init(KEY, 2, 2, width=8, depth=2)
+    near = {"optimizer": optax.adam(3e-2), "iterations": 300}
+    start = offspan.train(PLANT, network, SEEN, **near).controller
+    reached = offspan.audit(
+        PLANT, start, SEEN, REGION, success=lambda x: jnp.sum(x**2) < 0.1, points=5, states=200, add=4, key=KEY, retrain=near
+    )
+    assert reached.retrained is not None
+    assert reached.retrained.share > reached.outcome.share + 0.1
+
+
+def test_it_hardly_matters_where_everything_succeeds():
+    found = offspan.audit(PLANT, offspan.Linear(-jnp.eye(2)), SEEN, REGION, points=5, states=100, success=inside)
+    assert found.outcome.share == 1
+    assert "hardly matters" in found.suggested.note
+    assert found.suggested.states.shape == (0, 2)
+    assert np.isnan(found.coverage.correlation)
+    assert len(found.worst) == 5  # the costliest, all the same
+
+
+def test_without_a_criterion_success_is_a_cost_like_that_of_the_seen_states():
+    found = audited(success=None)
+    of_seen = float(offspan.cost(PLANT, HALF, SEEN))
+    np.testing.assert_array_equal(found.outcome.successes, found.outcome.costs <= 2 * of_seen)
+    assert "2 times that of the worst seen state" in found.criterion
+
+
+def test_a_plant_with_fewer_inputs_than_states_beside_dlqr():
+    A, B = jnp.array([[1.0, 0.1], [0.3, 1.0]]), jnp.array([[0.0], [0.1]])
+    plant = offspan.LQR(A, B, R=[[0.1]], horizon=60, coordinates=("angle [rad]", "rate [rad/s]"))
+    weak = offspan.Linear([[-4.0, -2.0]])
+    found = offspan.audit(plant, weak, SEEN, REGION, points=5, states=100)
+    assert found.reference is not None
+    assert "dlqr" in found.reference_name
+    # Beyond all horizons nothing costs less than the stationary controller: xᵀPx, P by iterating the Riccati recursion.
+    P = jnp.eye(2)
+    for _ in range(2000):
+        P = jnp.eye(2) + A.T @ P @ A - A.T @ P @ B @ jnp.linalg.solve(0.1 * jnp.eye(1) + B.T @ P @ B, B.T @ P @ A)
+    X = found.states
+    np.testing.assert_allclose(found.reference.costs, np.einsum("qi,ij,qj->q", X, P, X), rtol=1e-3)
+    assert np.all(found.outcome.costs > 0.999 * found.reference.costs)
+    assert "angle [rad]" in found.coordinates
+
+
+def test_coordinates_that_matter_are_mapped_first():
+    """Success depends on the second and the fourth coordinate of five."""
+    problem = offspan.identity(5, horizon=2)
+    region = dict.fromkeys(range(5), (-1.0, 1.0))
+    still = offspan.Linear(jnp.zeros((5, 5)))
+    found = offspan.audit(problem, still, jnp.eye(5)[:1], region, success=lambda x: (x[1] > 0) | (x[3] > 0), points=3, key=KEY)
+    assert found.map.coordinates == (1, 3)
+    assert len(found.outcome.maps) == 6
+
+
+def test_black_boxes_and_noise():
+    box = offspan.BlackBox(lambda X, U: X + U, lambda X, U: np.sum(X**2, axis=1), state_dim=2, control_dim=2, horizon=5)
+    options: dict[str, Any] = {"success": inside, "points": 3, "states": 50, "key": KEY}
+    ours, twin = (offspan.audit(one, HALF, SEEN, REGION, **options) for one in (box, PLANT))
+    np.testing.assert_allclose(ours.outcome.costs, twin.outcome.costs)
+    np.testing.assert_allclose(ours.suggested.states, twin.suggested.states)
+    narrow = {**REGION, 1: (-0.1, 0.1)}  # about 1/32, where the noise decides
+    noisy = offspan.audit(offspan.Noisy(PLANT, process=0.02), HALF, SEEN, narrow, samples=20, **options)
+    assert np.mean((noisy.outcome.successes > 0) & (noisy.outcome.successes < 1)) > 0.1
+
+
+def test_the_page_says_it_all_without_a_script(tmp_path):
+    found = audited(retrain={"optimizer": optax.sgd(1e-6), "iterations": 1})
+    path = tmp_path / "audit.html"
+    found.save(path)
+    page = path.read_text()
+    for heading in ("Where it works", "How far from what it was trained on", "Where it is worst", "Which states to add", "Trained again"):
+        assert heading in page
+    assert f"{found.outcome.share:.1%}" in page
+    assert "<script" not in page
+    assert not re.search(r"(src|href)=[\"']http", page)
+    assert page.count("<img") == 4
+    evil = offspan.LQR(jnp.eye(2), horizon=5, coordinates=("<b>x</b>", "y"))
+    offspan.audit(evil, HALF, SEEN, REGION, success=inside, points=3, states=50).save(path)
+    assert "<b>x" not in path.read_text()
+
+
+def test_a_region_of_one_coordinate(tmp_path):
+    found = offspan.audit(PLANT, HALF, SEEN, {1: (-1, 1)}, success=inside, points=7, states=50)
+    assert found.map.coordinates == (1,)
+    found.save(tmp_path / "audit.html")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"region": {5: (0, 1)}}, r"`region` is .* intervals for some of the coordinates 0\.\.1"),
+        ({"region": {0: (1, 0)}}, "`region` is"),
+        ({"region": [0, 1]}, "`region` is"),
+        ({"states": 0}, "`states` is 0"),
+        ({"at": [1.0]}, "`at` has shape"),
+        ({"seen": [[1.0]]}, "`seen` has shape"),
+        ({"success": lambda x: x}, "`success` must return one truth value"),
+    ],
+)
+def test_what_does_not_fit_an_audit(options, said):
+    given = {"seen": SEEN, "region": REGION, "success": inside, "points": 3, "states": 20, **options}
+    with pytest.raises(offspan.OffspanError, match=said):
+        offspan.audit(PLANT, HALF, given.pop("seen"), given.pop("region"), **given)
+
+
+def test_a_page_into_nowhere(tmp_path):
+    with pytest.raises(offspan.OffspanError, match="there is no folder"):
+        audited().save(tmp_path / "none" / "audit.html")
