@@ -8,8 +8,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 
-from offspan.experiments.registry import SYSTEMS, Coordinate, System
-from offspan.problems import FunctionProblem
+from offspan.experiments.registry import SYSTEMS, System
+from offspan.problems import LQR
 from offspan.problems.quadcopter import ROTATIONS
 from offspan.report.results import BLUE, VERMILLION
 
@@ -31,7 +31,8 @@ class Scene(NamedTuple):
 def system_of(result: xr.Dataset) -> System:
     """The registered system of a result; any other has the coordinates x_1, x_2, … and is shown in the plane of the first two."""
     n = result.sizes["state"]
-    other = System(FunctionProblem, tuple(Coordinate(f"x_{d + 1}", "") for d in range(n)), position=tuple(range(min(n, 2))))
+    names = [f"x_{d + 1}" for d in range(n)]
+    other = System(lambda: LQR(np.eye(n), horizon=1, coordinates=names), position=tuple(range(min(n, 2))))
     return SYSTEMS.get(result.attrs["problem"], other)
 
 
