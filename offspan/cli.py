@@ -93,7 +93,7 @@ def run_and_report(spec: Any, folder: Path) -> None:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Any]:
+def _progress(name: str, kept: str = "what was done of {} is kept, and the same command resumes from there") -> Iterator[Any]:
     """A progress bar, as a function of the share done. Ctrl-C ends the command with a sentence."""
     columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
     interrupted = False
@@ -116,7 +116,7 @@ def _progress(name: str) -> Iterator[Any]:
             yield progress
             bar.update(task, completed=1.0)
     except KeyboardInterrupt:
-        print(f"offspan: stopped; what was done of {name} is kept, and the same command resumes from there.", file=sys.stderr)
+        print(f"offspan: stopped; {kept.format(name)}.", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -177,6 +177,28 @@ def map_region(
         name = "map-" + "-".join(map(str, found.coordinates))
         written = stored.save_report({name: (figure, map_data(found, names))}, {})
     console.print("The map: " + ", ".join(str(path) for path in written) + ", with its data beside it", soft_wrap=True)
+
+
+@app.command("audit")
+def audit_controller(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Names a system, a controller, its seen states and a region.")],
+    output: Annotated[Path | None, typer.Option(help="Where the page is written; beside SPEC.toml by default.")] = None,
+    trust_code: Annotated[bool, typer.Option("--trust-code", help="Run the code that the spec names.")] = False,
+) -> None:
+    """Where does a controller work, where does it fail, and which initial states should be added? One page of HTML."""
+    from offspan.experiments.auditing import audit_file
+    from offspan.report.audit import summary_table, write_page
+    from offspan.report.tables import terminal_table
+
+    if output is not None and not output.parent.is_dir():
+        raise OffspanError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
+    with _progress(spec.stem, kept="no page of {} was written") as progress:
+        asked, found = audit_file(spec, trust_code=trust_code, progress=progress)
+    console.print(terminal_table(summary_table(found)))
+    console.print(str(found), soft_wrap=True, markup=False)
+    path = output or spec.with_suffix(".html")
+    write_page(found, path, asked.title or f"Audit: {asked.name}")
+    console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
 
 
 @app.command("list")

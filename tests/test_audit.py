@@ -185,3 +185,105 @@ def test_what_does_not_fit_an_audit(options, said):
 def test_a_page_into_nowhere(tmp_path):
     with pytest.raises(offspan.OffspanError, match="there is no folder"):
         audited().save(tmp_path / "none" / "audit.html")
+
+
+SPEC = """
+seen_states = [[2.6], [3.6]]
+points = 5
+states = 60
+angles = [0]
+[system]
+problem = "pendulum"
+horizon = 20
+[controller]
+gain = [[-30.0, -8.0]]
+[region]
+0 = [0.0, 6.3]
+1 = [-4, 4]
+[success]
+1 = [-0.5, 0.5]
+"""
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    from typer.testing import CliRunner
+
+    from offspan.cli import app
+
+    result = CliRunner().invoke(app, ["audit", *arguments])
+    return result.exit_code, result.output if result.exception is None else str(result.exception)
+
+
+def test_a_file_is_audited_from_the_command_line(tmp_path):
+    """The same numbers as from the library, with what the file says."""
+    (tmp_path / "swing.toml").write_text(SPEC)
+    code, said = invoke(str(tmp_path / "swing.toml"))
+    assert code == 0, said
+    assert "θ [rad] in [0, 6.3]" in " ".join(said.split())
+    gain = offspan.Linear(np.array([[-30.0, -8.0]]))
+    found = offspan.audit(
+        offspan.Pendulum(horizon=20),
+        gain,
+        np.array([[2.6, 0.0], [3.6, 0.0]]),
+        {0: (0, 6.3), 1: (-4, 4)},
+        success=lambda x: jnp.abs(x[1]) <= 0.5,
+        points=5,
+        states=60,
+        key=jax.random.key(0),
+    )
+    assert f"{found.outcome.share:.1%}" in said
+    assert 0 < found.outcome.share < 1
+    assert f"{found.outcome.share:.1%}" in (tmp_path / "swing.html").read_text()
+
+
+FACTORY = """
+import offspan
+
+def make():
+    return offspan.identity(2, horizon=3), offspan.Linear([[-1.0, 0.0], [0.0, 0.0]])
+
+def nothing():
+    return 3
+"""
+
+
+def test_code_that_a_file_names_runs_only_when_it_is_trusted(tmp_path):
+    (tmp_path / "my_plant.py").write_text(FACTORY)
+    text = 'seen_states = [[1.0, 0.0]]\nstates = 20\npoints = 3\n[system]\nfactory = "my_plant:make"\n[region]\n0 = [-1, 1]\n1 = [-1, 1]\n'
+    path = tmp_path / "own.toml"
+    path.write_text(text)
+    code, said = invoke(str(path))
+    assert code != 0
+    assert "--trust-code" in said
+    assert not (tmp_path / "own.html").exists()
+    code, said = invoke(str(path), "--trust-code")
+    assert code == 0, said
+    assert (tmp_path / "own.html").exists()
+    for factory, expected in {
+        "my_plant:nothing": "must return a problem",
+        "my_plant:gone": "no such function",
+        "gone:make": "no such",
+    }.items():
+        path.write_text(text.replace("my_plant:make", factory))
+        assert expected in invoke(str(path), "--trust-code")[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "given", "said"),
+    [
+        ("0 = [0.0, 6.3]", "2 = [0.0, 6.3]", "`region` has an entry '2', but coordinates are 0 to 1"),
+        ("0 = [0.0, 6.3]", "0 = [6.3, 0.0]", "`region.0` is [6.3, 0.0], but must be an interval"),
+        ('problem = "pendulum"', 'problem = "pendulum"\ngymnasium = "Pendulum-v1"', "`system` must name one of"),
+        ('problem = "pendulum"\nhorizon = 20', 'gymnasium = "Pendulum-v1"', "`system.horizon` is missing"),
+        ("gain = [[-30.0, -8.0]]", 'policy = "gone.onnx"', "there is no file"),
+        ("gain = [[-30.0, -8.0]]", "", "`controller` must give one of policy, gain and run"),
+        ("points = 5", "pionts = 5", "there is no key 'pionts' (did you mean 'points'?)"),
+        ("[[-30.0, -8.0]]", "[[-30.0]]", "does not take a state of shape (2,)"),
+    ],
+)
+def test_a_mistake_in_the_file_is_one_sentence(tmp_path, wrong, given, said):
+    assert wrong in SPEC
+    (tmp_path / "swing.toml").write_text(SPEC.replace(wrong, given))
+    code, message = invoke(str(tmp_path / "swing.toml"))
+    assert code != 0
+    assert said in message
