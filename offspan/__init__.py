@@ -4,12 +4,19 @@ The core, in the order in which a question goes through it. `offspan.experiments
 """
 
 from offspan.audit import Audit, audit
-from offspan.baselines import adversarial_objective, extrapolating_controller, minimal_cost, nonextrapolating_controller
+from offspan.baselines import (
+    adversarial_objective,
+    extrapolating_controller,
+    minimal_cost,
+    nonextrapolating_controller,
+    riccati_cost,
+    stationary_controller,
+)
 from offspan.controllers import MLP, Bounded, HostController, Linear, Observed, load_controller, save_controller
 from offspan.errors import OffspanError
 from offspan.exploration import coverage, gradient_alignment, gramian, overlap, visited_covariance, visited_states
 from offspan.maps import ExtrapolationMap, costs, extrapolation_map
-from offspan.measures import cost_measure, extrapolation, normalized_cost, normalized_optimality, optimality_measure
+from offspan.measures import cost_measure, extrapolation, lqr_extrapolation, normalized_cost, normalized_optimality, optimality_measure
 from offspan.problems import LQR, BlackBox, FunctionProblem, Noisy, Pendulum, Problem, Quadcopter, gaussian, gaussian_abq, identity, shift
 from offspan.rollout import Trajectory, cost, expected_cost, lqr_gradient, rollout
 from offspan.selection import Effect, Selection, effect_of_adding, extrapolation_scores, select
@@ -94,6 +101,7 @@ __all__ = [
     "grid",
     "identity",
     "load_controller",
+    "lqr_extrapolation",
     "lqr_gradient",
     "minimal_cost",
     "nonextrapolating_controller",
@@ -101,12 +109,14 @@ __all__ = [
     "normalized_optimality",
     "optimality_measure",
     "overlap",
+    "riccati_cost",
     "rollout",
     "save_controller",
     "seen_projector",
     "select",
     "shift",
     "sphere",
+    "stationary_controller",
     "train",
     "train_batch",
     "train_lqr",

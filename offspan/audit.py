@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from offspan.baselines import stationary_controller
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states
 from offspan.exploration import coverage
@@ -336,17 +337,12 @@ def _trajectory(problem: Problem, controller: Any, x0: np.ndarray, key: Array) -
 
 
 def _stationary(problem: Problem) -> tuple[Linear | None, str]:
-    """u = −(R + BᵀPB)⁻¹BᵀPA x with P of the Riccati equation, where there is one."""
     if not isinstance(problem, LQR) or np.linalg.eigvalsh(np.asarray(problem.R, float))[0] <= 0:
         return None, ""
-    from scipy.linalg import solve_discrete_are  # which `import offspan` must not load
-
-    A, B, Q, R = (np.asarray(M, float) for M in (problem.A, problem.B, problem.Q, problem.R))
     try:
-        P = solve_discrete_are(A, B, Q, R)
-    except (np.linalg.LinAlgError, ValueError):
+        return Linear(stationary_controller(problem)), "The stationary optimal controller (dlqr)"
+    except OffspanError:
         return None, ""
-    return Linear(-np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)), "The stationary optimal controller (dlqr)"
 
 
 def _mean(values: np.ndarray) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from offspan.errors import OffspanError, as_floats, as_states, is_false
@@ -19,6 +20,8 @@ from offspan.problems.lqr import LQR, as_lqr
 from offspan.problems.variants import without_noise
 from offspan.rollout import Controller, cost
 from offspan.states import seen_projector
+
+OTHER_PLANTS = "for any B and R there are `riccati_cost`, `stationary_controller` and the measure `lqr_extrapolation`"
 
 
 def minimal_cost(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
@@ -56,6 +59,51 @@ def nonextrapolating_controller(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> F
     defined = underdetermined("nonextrapolating_controller", problem)
     x0s = as_states("nonextrapolating_controller", "x0s", x0s, problem.state_dim)
     return jnp.where(defined, -jnp.linalg.solve(problem.B, problem.A) @ seen_projector(x0s), jnp.nan)
+
+
+def riccati_cost(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]:
+    """1/|X| Σ_{x∈X} xᵀP_0x, the least cost that any controls have, for any B, Q and R: P_{H+1} = 0, and backwards in time
+    P_h = Q + Aᵀ(P − P B (R + BᵀPB)⁺ BᵀP)A with P = P_{h+1}  [beyond R24; for R = 0 and B invertible it is `minimal_cost`].
+
+    It is a bound: a controller that does not change with time costs more in general.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> problem = offspan.LQR([[1.0]], [[1.0]], R=[[1.0]], horizon=1)  # the last control is 0, the first −x/2
+    >>> float(offspan.riccati_cost(problem, jnp.array([[2.0]])))  # x² (1 + 1/4 + 1/4)
+    6.0
+    """
+    lqr = as_lqr("riccati_cost", problem)
+    x0s = as_states("riccati_cost", "x0s", x0s, lqr.state_dim)
+    A, B, Q, R = lqr.A, lqr.B, lqr.Q, lqr.R
+
+    def backwards(P, _):
+        gain = jnp.linalg.pinv(R + B.T @ P @ B, hermitian=True) @ (B.T @ P @ A)
+        return Q + A.T @ P @ (A - B @ gain), None
+
+    P, _ = jax.lax.scan(backwards, jnp.zeros_like(Q), length=lqr.horizon + 1)
+    return jnp.mean(jnp.sum((x0s @ P) * x0s, axis=1))
+
+
+def stationary_controller(problem: LQR) -> Float[Array, "m n"]:
+    """K = −(R + BᵀPB)⁻¹BᵀPA with P of the discrete algebraic Riccati equation: the best for H → ∞ (python-control's −dlqr)  [beyond R24].
+
+    >>> import offspan
+    >>> offspan.stationary_controller(offspan.LQR([[2.0]], [[1.0]], R=[[1.0]], horizon=9)).round(3).tolist()  # P² = 4P + 1
+    [[-1.618]]
+    """
+    from scipy.linalg import solve_discrete_are  # which `import offspan` must not load
+
+    lqr = as_lqr("stationary_controller", problem)
+    A, B, Q, R = (np.asarray(M, float) for M in (lqr.A, lqr.B, lqr.Q, lqr.R))
+    try:
+        P = solve_discrete_are(A, B, Q, R)
+        K = -np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)
+    except (np.linalg.LinAlgError, ValueError) as error:
+        raise OffspanError(
+            f"stationary_controller: the Riccati equation has no stabilising solution ({str(error).rstrip('.')}); it needs (A, B) "
+            "stabilisable, and R ≻ 0 or B of full rank."
+        ) from None
+    return jnp.asarray(K, lqr.A.dtype)
 
 
 def adversarial_objective(
@@ -98,19 +146,19 @@ def underdetermined(where: str, problem: LQR) -> Bool[Array, ""]:
     n, m = as_lqr(where, problem).state_dim, problem.control_dim
     if m != n:
         raise OffspanError(
-            f"{where}: `B` is {n}×{m}, but must be square and invertible here, so that one step can steer any state to zero."
+            f"{where}: `B` is {n}×{m}, but must be square and invertible here, to steer any state to zero in one step; {OTHER_PLANTS}."
         )
     no_control_cost = jnp.all(problem.R == 0)
     if is_false(no_control_cost):
         raise OffspanError(
             f"{where}: needs `R` = 0 (controls free of charge), but `R` has entries up to {float(jnp.abs(problem.R).max()):.3g}; "
-            "with R ≠ 0 the least cost is the Riccati equation's, and steering to zero in one step is not optimal."
+            f"with R ≠ 0 steering to zero in one step is not optimal; {OTHER_PLANTS}."
         )
     gains = jnp.linalg.svd(problem.B, compute_uv=False)
     invertible = gains[-1] > n * jnp.finfo(gains.dtype).eps * gains[0]
     if is_false(invertible):
         raise OffspanError(
             f"{where}: `B` is not invertible (singular values from {float(gains[0]):.3g} down to {float(gains[-1]):.3g}), "
-            "so no control steers every state to zero in one step; use a `B` of full rank."
+            f"so no control steers every state to zero in one step; {OTHER_PLANTS}."
         )
     return no_control_cost & invertible

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from offspan.baselines import underdetermined
+from offspan.baselines import riccati_cost, stationary_controller, underdetermined
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_floats, as_states, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost
-from offspan.states import seen_projector
+from offspan.states import seen_projector, unseen_directions
 
 Gain = Float[ArrayLike, "m n"] | Linear
 
@@ -106,6 +106,31 @@ def extrapolation(
             "a controller that does not extrapolate costs more than the minimum."
         )
     return (cost(problem, controller, unseen, key=key, samples=samples) - least) / (baseline - least)
+
+
+def lqr_extrapolation(
+    problem: LQR, K: Gain, seen: Float[ArrayLike, "s n"], *, unseen: Float[ArrayLike, "u n"] | None = None
+) -> Float[Array, ""]:
+    """(J(K; U) − J_R(U)) / (J(K_∞P_S; U) − J_R(U)) for any B and R, U an orthonormal basis of S⊥ or given  [beyond R24].
+
+    J_R is the least cost of any controls (`riccati_cost`), K_∞ the `stationary_controller`: 1 costs as much as a controller that is optimal
+    on the span of the seen states and does nothing off it, 0 as cheap as can be. For R = 0 and B invertible it is `normalized_cost`.
+
+    >>> import jax.numpy as jnp, offspan
+    >>> cart = offspan.LQR([[1.0, 0.1], [0.0, 1.0]], [[0.0], [0.1]], R=[[0.1]], horizon=50)
+    >>> seen = jnp.array([[1.0, 0.0]])
+    >>> bool(offspan.lqr_extrapolation(cart, offspan.stationary_controller(cart), seen) < 0.01)
+    True
+    """
+    where = "lqr_extrapolation"
+    lqr = as_lqr(where, problem)
+    seen = as_states(where, "seen", seen, lqr.state_dim)
+    U = unseen_directions(seen) if unseen is None else as_states(where, "unseen", unseen, lqr.state_dim)
+    if not len(U):
+        raise OffspanError(f"{where}: the seen states span the whole space; pass fewer of them, or a set of states as `unseen`.")
+    off = stationary_controller(lqr) @ seen_projector(seen)
+    baseline, least = cost(lqr, Linear(off), U), riccati_cost(lqr, U)
+    return extrapolation(lqr, Linear(as_gain(where, lqr, K)), U, minimal_cost=least, baseline_cost=baseline)
 
 
 def _measure(where, problem, K, seen, unseen, steps):
