@@ -25,6 +25,7 @@ PAGES = {
     "README.md": 1,
     "docs/index.md": 1,
     "docs/own_system.md": 1,
+    "docs/others.md": 1,
     "docs/experiments.md": 1,
     "docs/networks.md": 1,
     "docs/selection.md": 1,

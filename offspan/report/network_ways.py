@@ -13,6 +13,7 @@ from offspan.report.tables import Table, from_columns, number
 from offspan.report.ways import DASHES, MARKERS, with_whiskers
 
 TRAINED = 2.0  # a run has trained where J(S) is at most this many times the lowest of all runs with the same horizon
+OVERFLOW = 1e100  # a cost beyond it counts as ∞; between numbers below it, one can interpolate
 CAPTION = "Share of runs that trained, and what these cost on the unseen states, relative to training there, against the {by}."
 
 
@@ -38,7 +39,8 @@ def summary(result: xr.Dataset) -> pd.DataFrame:
     for name in ("cost", "unseen_cost", "normalized_cost", "relative_cost"):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "All-NaN slice")  # where no run has trained
-            of_trained = result[name].where(done).quantile([0.25, 0.5, 0.75, 1.0], "seed").drop_vars("quantile")
+            of_trained = result[name].clip(max=OVERFLOW).where(done).quantile([0.25, 0.5, 0.75, 1.0], "seed").drop_vars("quantile")
+        of_trained = of_trained.where(~(of_trained > OVERFLOW / 10), np.inf)
         columns |= {f"{name}{suffix}": of_trained[i] for i, suffix in enumerate(("_low", "", "_high", "_worst"))}
     rows = xr.Dataset(columns).to_dataframe(dim_order=["way", "horizon"]).reset_index()
     return rows.merge(result[["noise", "learning_rate", "iterations_made"]].to_dataframe().reset_index(), on="way", sort=False)
@@ -54,7 +56,7 @@ def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
         "J(S)": [number(value, ".3g") for value in rows.cost],
         "J(U)": [number(value, ".3g") for value in rows.unseen_cost],
         "measure": [
-            f"{number(mid, '.3g')} ({number(low, '.2g')}–{number(high, '.2g')})" if np.isfinite(mid) else "–"
+            f"{number(mid, '.3g')} ({number(low, '.2g')}–{number(high, '.2g')})" if not np.isnan(mid) else "–"
             for low, mid, high in zip(rows[f"{measure}_low"], rows[measure], rows[f"{measure}_high"], strict=True)
         ],
         "worst": [number(value, ".3g") for value in rows[f"{measure}_worst"]],
