@@ -65,7 +65,16 @@ class Suggestion(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What `audit` found. `states` (q, n) are drawn uniformly from the region, and `outcome` is what the controller does from them."""
+    """What `audit` found. `states` (q, n) are drawn uniformly from the region, and `outcome` is what the controller does from them.
+
+    `print` it for a summary, and `save` it as a page  [beyond R24].
+
+    >>> import offspan
+    >>> problem, none = offspan.identity(1, horizon=2), offspan.Linear([[0.0]])  # J(x) = 3x², at most twice that of the seen 1
+    >>> found = offspan.audit(problem, none, [[1.0]], {0: (0.0, 2.0)}, points=5)
+    >>> found.map.values.tolist(), found.criterion
+    ([1.0, 1.0, 1.0, 0.0, 0.0], 'J(x) ≤ 6, 2 times that of the worst seen state')
+    """
 
     coordinates: tuple[str, ...]
     region: dict[int, tuple[float, float]]
