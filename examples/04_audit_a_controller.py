@@ -24,7 +24,7 @@ found = offspan.audit(
     states=400,
     retrain=training,
 )
-print(f"{found.outcome.share:.0%} of the region ends near upright: {found.near:.0%} near to what training visits, {found.far:.0%} elsewhere")
+print(f"{found.outcome.share:.0%} of the region ends upright: {found.near:.0%} near to what training visits, {found.far:.0%} elsewhere")
 print(f"worst: {found.worst[0].states[0].round(2).tolist()}")
 print(found.suggested.note)
 if found.retrained is not None:

@@ -172,7 +172,7 @@ def audit(
     costs, successes = judged(controller, drawn)
     pairs = _pairs(box, drawn, successes if 0 < successes.mean() < 1 else _ranks(costs))
     axes = [{d: np.linspace(*box[d], points) for d in pair} for pair in pairs]
-    grids = [grid_states(one, centre) for one in axes]
+    grids = [np.asarray(grid_states(one, centre)) for one in axes]
 
     def outcome_of(controller: Any, of_states: tuple[np.ndarray, np.ndarray] | None = None) -> Outcome:
         maps = []

@@ -6,7 +6,7 @@ extrapolate is one that was trained not to: `adversarial_objective`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -125,7 +125,7 @@ def adversarial_objective(
     factor = float(as_floats("adversarial_objective", "coefficient", coefficient, shape=(), meaning="one number"))
 
     def loss(problem: Any, controller: Controller, x0s: Array) -> tuple[Array, Array]:
-        target_of = lambda problem: without_noise(problem).target  # noqa: E731  (a curriculum wraps the problem)
+        target_of = lambda problem: cast(Any, without_noise(problem)).target  # noqa: E731  (a curriculum wraps the problem)
         if not hasattr(plain := without_noise(problem), "target"):
             raise OffspanError(f"adversarial_objective: a {type(plain).__name__} has no field `target` that could be replaced.")
 

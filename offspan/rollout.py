@@ -5,6 +5,7 @@ any problem and controller is differentiated through its costates, which keeps t
 (`benchmarks/neural.py` says what that saves).
 """
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -65,7 +66,12 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
     n = x0.shape[0]
     if not callable(controller):
         raise OffspanError("rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.")
-    made_by = {base.__module__.split(".")[0] for base in type(controller).__mro__} & {"torch", "stable_baselines3", "tensorflow", "keras"}
+    made_by = {base.__module__.split(".")[0] for base in inspect.getmro(type(controller))} & {
+        "torch",
+        "stable_baselines3",
+        "tensorflow",
+        "keras",
+    }
     how = "wrap a function of NumPy arrays as `HostController(function, control_dim=…)`"
     if made_by:
         raise OffspanError(

@@ -157,7 +157,8 @@ def test_what_has_ended_stays_where_it_is(done_cost, noise):
         done_cost=done_cost,
     )
     K, x, total = 0.1, 1.0, 0.0
-    draws = offspan.Noisy(problem, process=noise).draw(KEY, 1)[1] if noise else np.zeros((1, 6, 1))
+    drawn = offspan.Noisy(problem, process=noise).draw(KEY, 1)[1] if noise else None
+    draws = np.zeros((1, 6, 1)) if drawn is None else np.asarray(drawn)
     for h in range(7):
         total += x**2 if done_cost is None or x <= 3 else done_cost
         if x <= 3 and h < 6:
@@ -196,7 +197,7 @@ def test_controllers_of_numpy_functions():
     with pytest.raises(offspan.OffspanError, match="no floating-point arrays to train"):
         offspan.train(TWIN, offspan.HostController(lambda X: X @ K.T, control_dim=1), SEEN, optimizer=optax.sgd(1), iterations=1)
     with pytest.raises(offspan.OffspanError, match=r"turns its state into a NumPy array.*HostController"):
-        offspan.cost(TWIN, lambda x: K @ np.asarray(x), SEEN)
+        offspan.cost(TWIN, lambda x: K @ np.asarray(x), SEEN)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_model_of_another_library_is_told_how():

@@ -379,20 +379,23 @@ def test_training_methods_of_select_take_a_curriculum_and_a_sampled_gradient():
     problem, pool = offspan.LQR(1.1 * np.roll(np.eye(3), 1, axis=0), horizon=400), offspan.basis(3)
     options: dict[str, Any] = {"method": "exhaustive", "key": KEY, "optimizer": optax.adam(3e-3), "iterations": 1_000}
     with pytest.warns(UserWarning, match="did not train|diverged"):
-        assert offspan.select(problem, pool, 1, **options | {"optimizer": optax.sgd(1e-3)}).note
+        assert offspan.select(problem, pool, 1, **{**options, "optimizer": optax.sgd(1e-3)}).note
     chosen = offspan.select(problem, pool, 1, horizons=(2, 10, 50, 400), **options)
     assert chosen.note == ""
     costs = [float(offspan.cost(problem, controller, chosen.states)) for controller in chosen.controllers or []]
     assert costs[0] < 1.3 * float(offspan.minimal_cost(problem, chosen.states))
 
-    short, how = offspan.shift(3, horizon=2), {"method": "adaptive", "optimizer": optax.sgd(1e-2), "iterations": 10}
+    short = offspan.shift(3, horizon=2)
+    how: dict[str, Any] = {"method": "adaptive", "optimizer": optax.sgd(1e-2), "iterations": 10}
     sampled = offspan.select(short, pool, 2, key=KEY, gradient=offspan.TwoPoint(0.1, 4), horizons=(1, 2), **how)
     # Two stages of five updates, on one and on two states, with 2·4 + 1 rollouts a state, and every candidate before each.
     assert sampled.rollouts == 5 * 9 + 5 * 9 * 2 + 2 * 3
     again = offspan.select(short, pool, 2, key=KEY, gradient=offspan.TwoPoint(0.1, 4), horizons=(1, 2), **how)
+    assert sampled.controllers is not None
+    assert again.controllers is not None
     np.testing.assert_array_equal(sampled.controllers[0].K, again.controllers[0].K)
     with pytest.raises(offspan.OffspanError, match="'flow' follows exact gradients"):
-        offspan.select(short, pool, 1, key=KEY, **how | {"method": "flow"}, gradient=offspan.TwoPoint(0.1, 4))
+        offspan.select(short, pool, 1, key=KEY, **{**how, "method": "flow"}, gradient=offspan.TwoPoint(0.1, 4))
 
 
 def test_states_are_chosen_for_a_noisy_problem():

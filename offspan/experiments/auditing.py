@@ -15,7 +15,7 @@ import pydantic
 from offspan.audit import Audit, audit
 from offspan.controllers import Linear, Observed, load_controller
 from offspan.errors import OffspanError
-from offspan.experiments.network import OPTIMIZERS, shown_controller
+from offspan.experiments.network import OPTIMIZERS, NetworkSpec, shown_controller
 from offspan.experiments.registry import system
 from offspan.experiments.spec import Matrix, Number, Positive, Rate, Seed, Strict, filled, read_toml, validated
 from offspan.experiments.store import RunFolder
@@ -117,13 +117,8 @@ def audit_file(path: Path, *, trust_code: bool, progress: Callable[[float], Any]
 
 def _loaded(spec: AuditSpec, path: Path, trust_code: bool) -> tuple[Problem, Any]:
     asked, folder = spec.system, path.parent
-    made: Any = None
-    if asked.factory is not None:
-        made = _from_code(asked.factory, path, trust_code)
-    if isinstance(made, tuple) and len(made) == 2:
-        return made
-    problem = made if made is not None else _problem(asked, folder)
-    return problem, _controller(spec, problem, folder)
+    made: Any = _problem(asked, folder) if asked.factory is None else _from_code(asked.factory, path, trust_code)
+    return made if isinstance(made, tuple) else (made, _controller(spec, folder))
 
 
 def _problem(asked: SystemTable, folder: Path) -> Problem:
@@ -166,7 +161,7 @@ def _from_code(factory: str, path: Path, trust_code: bool) -> Any:
     return made
 
 
-def _controller(spec: AuditSpec, problem: Problem, folder: Path) -> Any:
+def _controller(spec: AuditSpec, folder: Path) -> Any:
     asked = spec.controller
     if [asked.policy, asked.gain, asked.run].count(None) != 2:
         raise OffspanError("`controller` must give one of policy, gain and run")
@@ -174,7 +169,10 @@ def _controller(spec: AuditSpec, problem: Problem, folder: Path) -> Any:
         return Linear(np.asarray(asked.gain, spec.precision))
     if asked.run is not None:
         stored = RunFolder(folder / asked.run)
-        return shown_controller(stored.spec(), stored.load_result())
+        run = stored.spec()
+        if not isinstance(run, NetworkSpec):
+            raise OffspanError(f"`controller.run` is {asked.run!r}, a run of the kind {run.kind}, but must be one of networks")
+        return shown_controller(run, stored.load_result())
     path = folder / str(asked.policy)
     if path.suffix == ".npz":
         return load_controller(path)

@@ -14,7 +14,7 @@ from offspan.errors import OffspanError
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import OPTIMIZERS, Networks
 from offspan.experiments.registry import system
-from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Seed, Task, filled, result_attributes
+from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Seed, Spec, Task, filled, result_attributes
 from offspan.experiments.ways import Way, check_ways
 from offspan.problems import Noisy, Problem
 from offspan.selection.pilots import costs_from
@@ -73,7 +73,7 @@ class NetworkWaysSpec(Networks):
             raise OffspanError("`non_extrapolating` has an objective of its own, so that its gradient must be exact, without noise")
         return self
 
-    def as_quick(self) -> "NetworkWaysSpec":
+    def as_quick(self) -> Spec:
         """Also with fewer seeds, and at the first horizon."""
         quick = super().as_quick()
         once = {"iterations": None}

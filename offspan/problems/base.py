@@ -205,6 +205,9 @@ class BlackBox(_OfFunctions):
 
     on_host: ClassVar[bool] = True
 
+    def __init__(self, step: Callable[..., Any], stage_cost: Callable[..., Any], **settings: Any):
+        super().__init__(step, stage_cost, **settings)
+
     @staticmethod
     def _stored(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree_util.Partial(function)  # pyright: ignore[reportReturnType]

@@ -19,7 +19,7 @@ def from_control(
     horizon: int,
     dt: float | None = None,
     substeps: int = 4,
-) -> LQR | BlackBox:
+) -> Any:  # an LQR, or a BlackBox for a nonlinear system
     """x_{h+1} = A x_h + B u_h of a linear system, at cost xᵀQx + uᵀRu; a nonlinear one at cost `stage_cost(X, U)`  [beyond R24].
 
     A continuous system needs `dt`, the length of a time step: a linear one is sampled with the control held constant, a nonlinear one is
@@ -31,7 +31,7 @@ def from_control(
     >>> from offspan.systems.control import from_control
     >>> mass = control.ss([[0.0, 1.0], [0.0, 0.0]], [[0.0], [1.0]], np.eye(2), 0)  # continuous
     >>> from_control(mass, R=[[1.0]], horizon=50, dt=0.1).A.round(3).tolist()
-    [[1.0, 0.10000000000000009], [0.0, 1.0]]
+    [[1.0, 0.1], [0.0, 1.0]]
     """
     where, control = "from_control", extra("control")
     if isinstance(system, control.TransferFunction):

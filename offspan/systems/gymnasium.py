@@ -1,5 +1,6 @@
 """Gymnasium's environments as problems: classic control and MuJoCo, reset to any state."""
 
+import importlib.util
 import threading
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -12,6 +13,7 @@ from jaxtyping import Array, Float
 from offspan import host
 from offspan.errors import OffspanError, extra
 from offspan.problems.base import BlackBox
+from offspan.systems.mujoco import joint_names, quiet
 
 KEPT = 4  # batches whose steps are remembered: the cost and the next state of one are asked for separately
 ENDED = 1_000_000  # states at which an environment ended, of which the oldest are forgotten
@@ -77,6 +79,18 @@ class Observation(eqx.Module):
         return host.call("Observation: the environment", self.function.func, (self.size,), x)  # pyright: ignore[reportFunctionMemberAccess]
 
 
+def _made(gymnasium: Any, name: str) -> Any:
+    """A new environment. What MuJoCo says of a model goes into no file, and an unstable state is not silently replaced by the first."""
+    if importlib.util.find_spec("mujoco") is None:
+        return gymnasium.make(name)
+    mujoco = extra("mujoco")
+    with quiet(mujoco, console=False):
+        env = gymnasium.make(name)
+    if hasattr(env.unwrapped, "model"):
+        env.unwrapped.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+    return env
+
+
 class _Environment:
     """One environment that is set to one state after another; safe to be called from several threads."""
 
@@ -84,7 +98,7 @@ class _Environment:
         gymnasium = extra("gymnasium")
         if isinstance(env_or_id, str):
             try:
-                env_or_id = gymnasium.make(env_or_id)
+                env_or_id = _made(gymnasium, env_or_id)
             except gymnasium.error.Error as error:
                 reason = str(error).splitlines()[0].rstrip(".")
                 raise OffspanError(f"{where}: there is no environment {env_or_id!r} to be had ({reason}).") from error
@@ -99,7 +113,7 @@ class _Environment:
             self.mujoco, self.nq = extra("mujoco"), int(self.env.model.nq)
             if self.env.model.na:
                 raise OffspanError(f"{where}: {name} has actuators with a state of their own, which (qpos, qvel) does not hold.")
-        elif np.ndim(getattr(self.env, "state", None)) != 1:
+        elif np.ndim(getattr(self.env, "state", 0.0)) != 1:
             raise OffspanError(
                 f"{where}: {name} keeps its state neither in `env.unwrapped.state` nor in a MuJoCo model, so that it cannot be reset to a "
                 "chosen state; write its simulator as a BlackBox."
@@ -112,8 +126,8 @@ class _Environment:
         self.control_dim = int(space.n) if self.is_discrete else space.shape[0]
         limited = not self.is_discrete and np.all(np.isfinite([space.low, space.high]))
         self.bounds = (space.low.astype(float), space.high.astype(float)) if limited else None
-        names = _joint_names(self.mujoco, self.env.model) if self.is_mujoco else NAMES.get(name)
-        self.names = names if names is not None and len(names) == self.state_dim else None
+        names = joint_names(self.env.model) if self.is_mujoco else NAMES.get(name, ())
+        self.names = names if len(names) == self.state_dim else None
 
     def step(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
         return self._advance(X, U)[0]
@@ -169,10 +183,3 @@ class _Environment:
         self._set(x)
         show = next((getattr(self.env, name) for name in ("_get_obs", "_get_ob") if hasattr(self.env, name)), None)
         return np.asarray(x if show is None else show(), float)
-
-
-def _joint_names(mujoco: Any, model: Any) -> tuple[str, ...]:
-    """Of joints that have one number each; those of others would not be as many as there are numbers."""
-    hinge = int(mujoco.mjtJoint.mjJNT_HINGE)
-    named = [(model.joint(j).name or f"joint {j}", "rad" if model.jnt_type[j] == hinge else "m") for j in range(model.njnt)]
-    return (*(f"{name} [{unit}]" for name, unit in named), *(f"d {name}/dt [{unit}/s]" for name, unit in named))

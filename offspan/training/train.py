@@ -64,8 +64,9 @@ def train(
     settings = _checked("train", problem, [controller], x0s, optimizer, gradient, key, loss, stop)
     settings = settings._replace(stages=_stages("train", problem, iterations, horizons, discounts))
     run = _run_alone("train", settings, controller, x0s, iterations, key, progress)
-    exact = isinstance(settings.estimator, Exact) and not is_noisy(problem)
-    warn_if_stuck("train", without_noise(problem), run, x0s[0], loss=settings.estimator.loss if exact else None, exact=exact)
+    exact = settings.estimator if isinstance(settings.estimator, Exact) and not is_noisy(problem) else None
+    loss = None if exact is None else exact.loss
+    warn_if_stuck("train", without_noise(problem), run, x0s[0], loss=loss, exact=exact is not None)
     return run
 
 
