@@ -55,11 +55,11 @@ class Curve(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """States to add to those that are trained on, and the most that they can gain: the share of the region that fails now and lies near a
-    trajectory from one of them."""
+    """States to add to those that are trained on, and the share of the region that fails now and lies near a trajectory from one of
+    them."""
 
     states: np.ndarray  # (k, n)
-    gain: float
+    covered: float
     note: str
 
 
@@ -166,7 +166,7 @@ def audit(
     states, points, worst, add = (as_count(where, name, value, least=1) for name, value in counts.items())
     drawn = _drawn(key_states, states, box, centre)
     scale = _scale(box, n)
-    report = _Progress(progress, 2 + (reference is not None) + (retrain is not None))
+    report = _Progress(progress, 4)
 
     judged, criterion = _criterion(where, problem, controller, seen, success, key_noise, samples)
     costs, successes = judged(controller, drawn)
@@ -194,6 +194,8 @@ def audit(
         more = jnp.concatenate([seen, jnp.asarray(suggested.states, seen.dtype)])
         trained = train(problem, controller, more, **{"key": key_training, **retrain})
         retrained = outcome_of(trained.controller)
+    beside = None if best is None else outcome_of(best)
+    report.end()
     return Audit(
         coordinates=problem.coordinates,
         region=box,
@@ -202,11 +204,11 @@ def audit(
         states=drawn,
         distances=distances,
         outcome=outcome,
-        worst=tuple(_trajectory(problem, controller, x, key_noise) for x in drawn[worst_states]),
+        worst=tuple(_trajectory(problem, controller, x, jax.random.split(key_noise, samples)[0]) for x in drawn[worst_states]),
         worst_costs=costs[worst_states],
         coverage=_curve(distances, successes),
         suggested=suggested,
-        reference=None if best is None else outcome_of(best),
+        reference=beside,
         reference_name=name,
         retrained=retrained,
     )
@@ -220,6 +222,10 @@ class _Progress:
         self.done += 1
         if self.function is not None:
             self.function(min(self.done / self.parts, 1.0))
+
+    def end(self) -> None:
+        self.done = self.parts - 1
+        self()
 
 
 def _as_region(where: str, region: Any, n: int) -> dict[int, tuple[float, float]]:
@@ -259,9 +265,12 @@ def _criterion(where, problem, controller, seen, success, key, samples) -> tuple
     if success is not None:
         return costs_and_successes, "the last state is as asked"
     of_seen = costs_and_successes(controller, seen)[0].max()
-    limit = of_seen + (TOLERANCE - 1) * abs(of_seen)
-    if not np.isfinite(limit):
-        raise OffspanError(f"{where}: the cost from a seen state overflows, so that nothing can be compared with it; pass `success`.")
+    limit = TOLERANCE * of_seen
+    if not (np.isfinite(limit) and limit > 0):
+        raise OffspanError(
+            f"{where}: the worst seen state costs {of_seen:.3g}, with which others cannot be compared; pass `success`, a function of the "
+            "last state."
+        )
 
     def by_cost(controller, states):
         costs = costs_and_successes(controller, states)[0]
@@ -316,16 +325,18 @@ def _suggest(problem: Problem, controller: Any, states: np.ndarray, successes: n
     some = failing[np.linspace(0, len(failing) - 1, min(len(failing), 400)).astype(int)]
     covers = np.asarray(_reached(without_noise(problem), controller, some, failing, scale))
     chosen, left = [], np.ones(len(failing), bool)
-    for _ in range(min(count, len(some))):
+    while len(chosen) < count and left.any():
         best = int(np.argmax((covers & left[None]).sum(axis=1)))
+        if not np.any(covers[best] & left):
+            break
         chosen.append(best)
         left &= ~covers[best]
-    gain = float((~left).mean() * share)
+    covered = float((~left).mean() * share)
     these = "this state" if len(chosen) == 1 else f"these {len(chosen)} states"
-    said = f"Add {these} to those it is trained on: {gain:.0%} of the region fails now and lies near to trajectories from there."
-    if gain < MATTERS:
+    said = f"Add {these} to those it is trained on: {covered:.0%} of the region fails now and lies near to trajectories from there."
+    if covered < MATTERS:
         said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) is spread out. {said}"
-    return Suggestion(some[chosen], gain, said)
+    return Suggestion(some[chosen], covered, said)
 
 
 def _reached(problem: Problem, controller: Any, some: np.ndarray, failing: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -333,7 +344,8 @@ def _reached(problem: Problem, controller: Any, some: np.ndarray, failing: np.nd
     with own_errors(problem, controller) as finished:
         X = np.asarray(finished(_states(problem, controller, jnp.asarray(some)))) / scale
     Z = failing / scale
-    return np.stack([np.any(np.linalg.norm(Z[:, None] - one[None], axis=2) <= NEAR, axis=1) for one in X])
+    with np.errstate(over="ignore", invalid="ignore"):  # of trajectories that grow beyond all bounds
+        return np.stack([np.any(np.linalg.norm(Z[:, None] - one[None], axis=2) <= NEAR, axis=1) for one in X])
 
 
 @eqx.filter_jit

@@ -77,7 +77,11 @@ def riccati_cost(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]
     A, B, Q, R = lqr.A, lqr.B, lqr.Q, lqr.R
 
     def backwards(P, _):
-        gain = jnp.linalg.pinv(R + B.T @ P @ B, hermitian=True) @ (B.T @ P @ A)
+        curvature = R + B.T @ P @ B
+        # In units in which each control has a curvature of one: a weak control is no missing one.
+        unit = jnp.sqrt(jnp.where(jnp.diag(curvature) > 0, jnp.diag(curvature), 1.0))
+        scaled = jnp.linalg.pinv(curvature / (unit[:, None] * unit[None]), hermitian=True) / (unit[:, None] * unit[None])
+        gain = scaled @ (B.T @ P @ A)
         return Q + A.T @ P @ (A - B @ gain), None
 
     P, _ = jax.lax.scan(backwards, jnp.zeros_like(Q), length=lqr.horizon + 1)

@@ -13,6 +13,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, is_concrete, is_false
+from offspan.host import own_errors
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost, rollout
@@ -29,7 +30,9 @@ def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLik
     [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
     """
     x0s = as_states("visited_states", "x0s", x0s, problem.state_dim)
-    return jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s)[:, : visited_count(problem)]
+    with own_errors(problem, controller) as finished:
+        visited = finished(jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s))
+    return visited[:, : visited_count(problem)]
 
 
 def visited_count(problem: Problem) -> int:
@@ -98,7 +101,8 @@ def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any
     factor = as_scale("coverage", scale, n)[None]
     visited = visited_states(problem, controller, x0s).reshape(-1, n) / factor
     candidates = as_states("coverage", "candidates", candidates, n) / factor
-    return jnp.min(jnp.linalg.norm(candidates[:, None] - visited[None], axis=2), axis=1)
+    apart = jnp.linalg.norm(candidates[:, None] - visited[None], axis=2)
+    return jnp.min(jnp.where(jnp.isnan(apart), jnp.inf, apart), axis=1)  # a state that is not finite is near to nothing
 
 
 def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float[Array, "s w"]:

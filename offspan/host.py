@@ -64,13 +64,18 @@ def as_returned(where: str, found: Any, shape: tuple[int, ...], dtype: Any) -> n
 def own_errors(*parts: Any) -> Iterator[Callable[[Any], Any]]:
     """Inside, what a host function in `parts` raises comes out as it was raised, not as the runtime's; pass results through what this
     yields, so that the program has ended when the block does."""
-    hosted = any(is_hosted(part) for part in parts)
+    if not any(is_hosted(part) for part in parts):
+        yield lambda results: results
+        return
+    with _lock:
+        _raised.clear()  # of programs that the user compiled and ran on his own
     try:
-        yield _finished if hosted else lambda results: results
+        yield _finished
+    except OffspanError:
+        raise
     except (jax.errors.JaxRuntimeError, ValueError):  # which of them depends on where the runtime noticed
         with _lock:
-            first, *_ = [*_raised, None]
-            _raised.clear()
+            first = _raised[0] if _raised else None
         if first is None:
             raise
         raise first from None

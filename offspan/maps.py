@@ -99,15 +99,19 @@ def outcomes(
     costs = np.where(np.isfinite(costs), costs, np.inf)
     if success is None:
         return costs, np.full(len(x0s), np.nan)
+    if not callable(success):
+        raise OffspanError(f"{where}: `success` is {success!r}, but must be a function of the last state.")
     try:
-        found = np.asarray(jax.vmap(jax.vmap(success))(last), float).mean(axis=1)
+        answers = jax.vmap(jax.vmap(success))(last)
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
         raise OffspanError(
             f"{where}: `success` cannot be traced by jax; write jnp for np, `&` for `and`, `|` for `or`, jnp.where for `if`."
         ) from None
-    if found.shape != (len(x0s),):
-        raise OffspanError(f"{where}: `success` must return one truth value for one state; for {len(x0s)} states it gave {found.shape}.")
-    return costs, found
+    if getattr(answers, "shape", None) != last.shape[:2] or answers.dtype != bool:
+        said = f"{answers.dtype} of shape {answers.shape[2:]}" if hasattr(answers, "dtype") else f"a {type(answers).__name__}"
+        raise OffspanError(f"{where}: `success` must return one truth value for one state, but returned {said}.")
+    # A comparison with NaN may be true: what overflowed did not succeed.
+    return costs, np.asarray(answers & jnp.all(jnp.isfinite(last), axis=2), float).mean(axis=1)
 
 
 def _is_index(d: Any, n: int) -> bool:

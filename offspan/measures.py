@@ -130,6 +130,11 @@ def lqr_extrapolation(
         raise OffspanError(f"{where}: the seen states span the whole space; pass fewer of them, or a set of states as `unseen`.")
     off = stationary_controller(lqr) @ seen_projector(seen)
     baseline, least = cost(lqr, Linear(off), U), riccati_cost(lqr, U)
+    if is_false(baseline - least > 1e3 * jnp.finfo(baseline.dtype).eps * baseline):
+        raise OffspanError(
+            f"{where}: doing nothing off the span of the seen states costs no more than the best controls, {float(least):.6g}, so that "
+            "there is nothing to normalise by; pass other states as `unseen`."
+        )
     return extrapolation(lqr, Linear(as_gain(where, lqr, K)), U, minimal_cost=least, baseline_cost=baseline)
 
 

@@ -73,7 +73,7 @@ def test_what_is_suggested_covers_what_fails_and_training_on_it_helps():
     trajectory = np.asarray(offspan.rollout(PLANT, HALF, jnp.asarray(state)).states)
     fails = found.states[found.outcome.successes < 0.5]
     covered = np.any(np.linalg.norm((fails[:, None] - trajectory[None]) / [4, 2], axis=2) <= 0.1, axis=1)
-    assert found.suggested.gain == pytest.approx(covered.sum() / 400)
+    assert found.suggested.covered == pytest.approx(covered.sum() / 400)
     assert "Add this state" in found.suggested.note
     assert found.retrained is not None
     assert not np.array_equal(found.retrained.controller.K, HALF.K)
@@ -140,6 +140,25 @@ def test_black_boxes_and_noise():
     narrow = {**REGION, 1: (-0.1, 0.1)}  # about 1/32, where the noise decides
     noisy = offspan.audit(offspan.Noisy(PLANT, process=0.02), HALF, SEEN, narrow, samples=20, **options)
     assert np.mean((noisy.outcome.successes > 0) & (noisy.outcome.successes < 1)) > 0.1
+    one = offspan.audit(offspan.Noisy(PLANT, process=0.02), HALF, SEEN, narrow, **options)
+    np.testing.assert_allclose([trajectory.costs.sum() for trajectory in one.worst], one.worst_costs)
+
+
+def test_rewards_and_numbers_are_no_success():
+    rewards = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: -1.0 + 0 * x[0], state_dim=2, control_dim=2, horizon=5)
+    with pytest.raises(offspan.OffspanError, match=r"the worst seen state costs -6, .* pass `success`"):
+        offspan.audit(rewards, HALF, SEEN, REGION, points=3, states=20)
+    with pytest.raises(offspan.OffspanError, match=r"one truth value for one state, but returned float64 of shape \(\)"):
+        audited(success=lambda x: x[1])
+    lost = offspan.audit(PLANT, offspan.Linear(1e200 * jnp.eye(2)), SEEN, REGION, success=lambda x: ~(x[0] > 1), points=3, states=20)
+    assert lost.outcome.share == 0  # NaN is not above 1, and no success
+
+
+def test_a_state_is_suggested_once():
+    still = offspan.Linear(jnp.zeros((2, 2)))
+    found = offspan.audit(PLANT, still, SEEN, {1: (-1.0, 1.0)}, success=lambda x: x[1] < 0.9, add=3, points=3, states=200, key=KEY)
+    assert 1 <= len(found.suggested.states) < 3
+    assert len(np.unique(found.suggested.states, axis=0)) == len(found.suggested.states)
 
 
 def test_the_page_says_it_all_without_a_script(tmp_path):
@@ -191,7 +210,7 @@ SPEC = """
 seen_states = [[2.6], [3.6]]
 points = 5
 states = 60
-angles = [0]
+angles = [1]
 [system]
 problem = "pendulum"
 horizon = 20
@@ -259,6 +278,12 @@ def test_code_that_a_file_names_runs_only_when_it_is_trusted(tmp_path):
     code, said = invoke(str(path), "--trust-code")
     assert code == 0, said
     assert (tmp_path / "own.html").exists()
+    path.write_text(
+        text.replace("factory", "gymnasium").replace("my_plant:make", "my_plant:Plant-v0").replace("[region]", "horizon = 3\n[region]")
+    )
+    code, said = invoke(str(path))
+    assert code != 0
+    assert "imports code" in said
     for factory, expected in {
         "my_plant:nothing": "must return a problem",
         "my_plant:gone": "no such function",
@@ -277,6 +302,8 @@ def test_code_that_a_file_names_runs_only_when_it_is_trusted(tmp_path):
         ('problem = "pendulum"\nhorizon = 20', 'gymnasium = "Pendulum-v1"', "`system.horizon` is missing"),
         ("gain = [[-30.0, -8.0]]", 'policy = "gone.onnx"', "there is no file"),
         ("gain = [[-30.0, -8.0]]", "", "`controller` must give one of policy, gain and run"),
+        ("angles = [1]", "angles = [1, 7]", "`angles` names coordinate 7"),
+        ("gain = [[-30.0, -8.0]]", "gain = [[-30.0, -8.0]]\nlow = 1.0", "`controller.low`"),
         ("points = 5", "pionts = 5", "there is no key 'pionts' (did you mean 'points'?)"),
         ("[[-30.0, -8.0]]", "[[-30.0]]", "does not take a state of shape (2,)"),
     ],

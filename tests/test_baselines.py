@@ -112,6 +112,11 @@ def test_the_measure_of_any_plant():
     for call in (offspan.minimal_cost, lambda problem, S: offspan.normalized_cost(problem, best, S)):
         with pytest.raises(offspan.OffspanError, match=r"for any B and R there are `riccati_cost`"):
             call(plant, seen)
+    weak = offspan.LQR(jnp.array([[0.5, 1.0], [0.2, 0.7]]), jnp.diag(jnp.array([1.0, 1e-8])), horizon=5)
+    np.testing.assert_allclose(offspan.riccati_cost(weak, jnp.eye(2)), offspan.minimal_cost(weak, jnp.eye(2)), rtol=1e-6)
+    alone = offspan.LQR(jnp.diag(jnp.array([0.5, 0.9])), jnp.array([[0.0], [1.0]]), R=[[1.0]], horizon=5)
+    with pytest.raises(offspan.OffspanError, match="nothing to normalise by"):
+        offspan.lqr_extrapolation(alone, jnp.zeros((1, 2)), jnp.array([[0.0, 1.0]]))
     with pytest.raises(offspan.OffspanError, match="stabilising solution"):
         offspan.stationary_controller(offspan.LQR([[2.0, 0.0], [0.0, 1.0]], [[0.0], [1.0]], R=[[1.0]], horizon=3))
 

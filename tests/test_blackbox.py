@@ -97,9 +97,8 @@ def test_functions_get_whole_batches():
 
 
 def test_a_derivative_names_what_needs_none():
-    for gradient in (lambda: jax.grad(lambda pi: offspan.cost(BOX, pi, SEEN))(NETWORK),):
-        with pytest.raises(offspan.OffspanError, match=r"no derivative here; train with `gradient=TwoPoint"):
-            gradient()
+    with pytest.raises(offspan.OffspanError, match=r"no derivative here; train with `gradient=TwoPoint"):
+        jax.grad(lambda pi: offspan.cost(BOX, pi, SEEN))(NETWORK)
     with pytest.raises(offspan.OffspanError, match=r"gradient=TwoPoint"):
         offspan.train(BOX, NETWORK, SEEN, optimizer=optax.sgd(1e-3), iterations=3)
     with pytest.raises(offspan.OffspanError, match=r"method without gradients"):
@@ -110,7 +109,7 @@ class SimulatorCrashedError(Exception):
     pass
 
 
-@pytest.mark.parametrize("call", ["cost", "rollout", "map", "two points", "two points, a curriculum of seeds"])
+@pytest.mark.parametrize("call", ["cost", "rollout", "map", "select", "coverage", "two points", "two points, a curriculum of seeds"])
 def test_an_error_of_the_users_function_is_the_users(call):
     def crash(X, U):
         raise SimulatorCrashedError("the engine is on fire")
@@ -118,7 +117,12 @@ def test_an_error_of_the_users_function_is_the_users(call):
     with pytest.raises(SimulatorCrashedError, match="the engine is on fire") as raised:
         COMPUTED[call](offspan.BlackBox(crash, stage_cost, **SIZES))
     assert any(frame.name == "crash" for frame in raised.traceback)
-    assert float(offspan.cost(BOX, NETWORK, SEEN)) > 0  # nothing is left behind
+    with pytest.raises(offspan.OffspanError, match="has shape"):  # nothing is left behind
+        offspan.cost(BOX, NETWORK, SEEN[:, :1])
+    with pytest.raises(jax.errors.JaxRuntimeError):  # also of a program of the user's own, whose errors nobody collects
+        jax.block_until_ready(jax.jit(offspan.BlackBox(crash, stage_cost, **SIZES).step)(jnp.zeros(2), jnp.zeros(1)))
+    with pytest.raises(offspan.OffspanError, match="the controller returned"):
+        offspan.cost(BOX, offspan.Linear(np.zeros((2, 2))), SEEN)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +173,13 @@ def test_what_has_ended_stays_where_it_is(done_cost, noise):
         trajectory = offspan.rollout(one, offspan.Linear([[K]]), jnp.ones(1), key=KEY)
         assert float(trajectory.costs.sum()) == pytest.approx(total, rel=1e-12)
         assert float(trajectory.states[-1, 0]) == pytest.approx(x, rel=1e-12)
+
+
+def test_ends_and_costs_that_are_plain_numbers():
+    never = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: 1, **FALLING, done=lambda x: False, done_cost=0.5)
+    always = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: 1, **FALLING, done=lambda x: True, done_cost=0.5)
+    still = offspan.Linear([[0.0]])
+    assert [float(offspan.cost(one, still, jnp.ones((1, 1)))) for one in (never, always)] == [7.0, 3.5]
 
 
 def test_the_gradient_of_what_has_ended_is_that_of_the_way_there():

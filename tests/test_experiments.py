@@ -50,7 +50,7 @@ def test_presets_have_the_papers_settings():
     lqr = ["lqr", "lqr-horizon-sweep", "lqr-horizons", "lqr-large", "lqr-long-horizon", "lqr-noise", "lqr-random-abq", "lqr-sampled"]
     choices = ["abq", "lqr", "lqr-one", "lqr-short", "lqr-three", "pendulum", "pendulum-velocities", "quadcopter"]
     selection = [f"selection-{name}" for name in choices]
-    networks = ["pendulum", "quadcopter-below", "quadcopter-distance", "quadcopter-further"]
+    networks = ["pendulum", "pendulum-horizons", *(f"quadcopter-{name}" for name in ("below", "distance", "further", "noise"))]
     assert preset_names() == [*lqr, *networks, *selection, "shift-regularized"]
     assert presets_for("selection") == selection
     expected = {

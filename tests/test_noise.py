@@ -365,6 +365,19 @@ def test_a_stuck_run_is_seen_and_told_what_to_do():
     assert offspan.diagnose(problem, trained, seen).what == "nothing"
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_what_has_converged_is_not_called_stuck(dtype):
+    """Warnings are errors here: a cost that fell to rounding, noise about the optimum, and a loss that trades J away."""
+    zero = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: u @ u, state_dim=1, control_dim=1, horizon=2)
+    start, seen = offspan.Linear(jnp.full((1, 1), 0.5, dtype)), jnp.ones((1, 1), dtype)
+    assert offspan.train(zero, start, seen, optimizer=optax.sgd(0.02), iterations=2_000).cost[-1] < 1e-6
+    noisy = offspan.Noisy(offspan.identity(1, horizon=3), process=1.0)
+    offspan.train(noisy, offspan.Linear(jnp.full((1, 1), -1.0)), jnp.ones((1, 1)), optimizer=optax.sgd(1e-3), iterations=300, key=KEY)
+    away = lambda problem, controller, x0s: jnp.sum((controller.K - 9.0) ** 2)  # noqa: E731
+    traded = offspan.train(offspan.identity(1, horizon=1), start, seen, optimizer=optax.sgd(0.1), iterations=200, loss=away)
+    assert traded.cost[-1] > 9 * traded.cost[0]
+
+
 def test_pilots_that_did_not_train_are_named():
     options = {"method": "pilot", "key": KEY, "iterations": 4}
     with pytest.warns(UserWarning, match="pilot runs did not train"):

@@ -1,6 +1,7 @@
 import pickle
 import re
 import sys
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -599,3 +600,14 @@ def test_a_policy_controls_a_problem_and_is_trained(tmp_path):
         np.testing.assert_allclose(offspan.cost(problem, policy, x0s), offspan.cost(problem, network, x0s), rtol=1e-6)
         run = offspan.train(problem, policy, x0s, optimizer=optax.sgd(1e-3), iterations=3)
         assert offspan.cost(problem, run.controller, x0s) < offspan.cost(problem, policy, x0s)
+
+
+def test_a_policy_that_pytorch_exported_is_what_onnxruntime_computes():
+    """PPO of Stable-Baselines3 (examples/policies/train_ppo_pendulum.py), on 1,000 observations."""
+    path = Path(__file__).parent.parent / "examples" / "policies" / "ppo_pendulum.onnx"
+    session = onnxruntime.InferenceSession(path)
+    angle, rate = np.random.default_rng(0).uniform([[-np.pi], [-8]], [[np.pi], [8]], (2, 1000))
+    observations = np.stack([np.cos(angle), np.sin(angle), rate], axis=1).astype(np.float32)
+    expected = np.concatenate([session.run(None, {session.get_inputs()[0].name: one[None]})[0] for one in observations])
+    assert np.ptp(expected) > 1
+    np.testing.assert_allclose(jax.vmap(load_policy(path))(jnp.asarray(observations)), expected, atol=1e-5)

@@ -8,7 +8,7 @@ import pytest
 
 import offspan
 from offspan.systems.control import from_control
-from offspan.systems.gymnasium import Observation, from_gymnasium
+from offspan.systems.gymnasium import Observation, _Environment, from_gymnasium
 
 gymnasium = pytest.importorskip("gymnasium")
 control = pytest.importorskip("control")
@@ -66,12 +66,20 @@ def test_an_environment_inside_what_needs_no_derivative():
     seen = np.zeros((1, 4))
     how = {"optimizer": optax.adam(0.1), "gradient": offspan.TwoPoint(0.5, 8), "key": jax.random.key(1)}
     run = offspan.train(problem, start, seen, iterations=15, **how)
-    assert run.cost.min() <= run.cost[0]
-    assert float(offspan.cost(problem, run.controller, seen)) >= -51.0  # one for each step that it stands
+    assert run.cost.min() < run.cost[0] - 10  # one for each step that it stands
     again = offspan.train(problem, start, seen, iterations=15, **how)
     np.testing.assert_array_equal(run.cost, again.cost)
     found = offspan.extrapolation_map(problem, run.controller, {2: np.linspace(-0.1, 0.1, 5)})
-    assert np.all(found.values <= -1)
+    env, rewards = gymnasium.make("CartPole-v1"), []
+    for angle in found.axes[0]:
+        env.reset(seed=0)
+        env.unwrapped.state = x = np.array([0.0, 0.0, angle, 0.0])
+        stood, terminated = 0, False
+        while stood < 51 and not terminated:
+            _, _, terminated, _, _ = env.step(int(np.argmax(run.controller(jnp.asarray(x)))))
+            x, stood = np.array(env.unwrapped.state), stood + 1
+        rewards.append(stood)
+    np.testing.assert_array_equal(-found.values, rewards)
 
 
 def test_a_stage_cost_of_ones_own_and_what_the_end_costs():
@@ -80,8 +88,58 @@ def test_a_stage_cost_of_ones_own_and_what_the_end_costs():
     counted = from_gymnasium("CartPole-v1", horizon=9, stage_cost=lambda X, U: np.ones(len(X)))
     push = offspan.Linear(np.zeros((2, 4)))
     assert float(offspan.cost(counted, push, fallen)) == 10
-    rewarded = float(offspan.cost(from_gymnasium("CartPole-v1", horizon=9), push, fallen))
-    assert -9 < rewarded < 0
+    problem = from_gymnasium("CartPole-v1", horizon=9)
+    assert float(offspan.cost(problem, push, fallen)) == -1
+    ended = np.asarray(offspan.rollout(problem, push, fallen[0]).states[-1:])
+    for one in (problem, from_gymnasium("CartPole-v1", horizon=9)):  # whatever it has been through
+        assert float(offspan.cost(one, push, ended)) == 0
+    noisy = offspan.Noisy(problem, process=1e-9)
+    assert float(offspan.cost(noisy, push, fallen, key=jax.random.key(0))) == -1
+
+
+def test_ends_are_those_of_the_environments():
+    """From random states, an environment terminates exactly where offspan says that it ends."""
+    for name in ("CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1", "InvertedPendulum-v5", "Hopper-v5"):
+        environment, ended = _Environment("test", name), []
+        for _ in range(300):
+            low, high = {"M": ([0.3, 0.0], [0.6, 0.07]), "I": (-0.25, 0.25), "H": (-0.6, 1.2)}.get(
+                name[0], (-3.0, 3.0) if name[0] == "A" else (-1.5, 1.5)
+            )
+            x = RANDOM.uniform(low, high, environment.state_dim)
+            environment._set(x)
+            action = environment.env.action_space.sample()
+            _, _, terminated, _, _ = environment.env.step(action)
+            following = environment._state()
+            assert terminated == environment._has_ended(following), (name, following)
+            ended.append(terminated)
+            if terminated:
+                environment.env.reset()
+        assert 0.02 < np.mean(ended) < 0.98, name
+
+
+def test_an_environment_whose_end_is_not_known():
+    class Falling(gymnasium.Env):
+        action_space = gymnasium.spaces.Box(-1, 1, (1,))
+        observation_space = gymnasium.spaces.Box(-9, 9, (1,))
+
+        def reset(self, *, seed=None, options=None):
+            self.state = np.zeros(1)
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            self.state = self.state + 1
+            return self.state.astype(np.float32), 1.0, bool(self.state[0] > 2), False, {}
+
+    with pytest.raises(offspan.OffspanError, match=r"Falling ended at \[3\.0\], .* pass `done`"):
+        offspan.cost(from_gymnasium(Falling(), horizon=5), offspan.Linear([[0.0]]), np.zeros((1, 1)))
+    told = from_gymnasium(Falling(), horizon=5, done=lambda X: X[:, 0] > 2)
+    assert float(offspan.cost(told, offspan.Linear([[0.0]]), np.zeros((1, 1)))) == -3
+
+
+def test_single_and_double_precision_do_not_mix():
+    problem, push = from_gymnasium("Pendulum-v1", horizon=2), offspan.Linear(np.zeros((1, 2)))
+    assert offspan.costs(problem, push, np.zeros((1, 2))).shape == (1,)
+    assert offspan.costs(problem, offspan.Linear(np.zeros((1, 2), np.float32)), np.zeros((2, 2), np.float32)).shape == (2,)
 
 
 @pytest.mark.parametrize("name", ["Pendulum-v1", "Acrobot-v1", "InvertedPendulum-v5"])
@@ -99,7 +157,7 @@ def test_a_policy_sees_what_the_environment_shows(name):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("Pendulum-v99", r"there is no environment 'Pendulum-v99' to be had"),
+        ("Pendulum-v99", r"Gymnasium cannot make the environment 'Pendulum-v99'"),
         (3, "`env_or_id` is a int"),
     ],
 )
@@ -184,6 +242,11 @@ def test_a_nonlinear_plant_against_the_librarys_integrator():
         (CART, {"dt": 0.1, "stage_cost": np.sum}, "`stage_cost` is given, but a linear system"),
         (control.ss(A, B, np.eye(4), np.zeros((4, 1)), dt=None), {"dt": 0.1}, "has no time base"),
         (np.eye(2), {}, "`system` is a ndarray"),
+        (
+            control.nlsys(lambda t, x, u, params: np.sin(t) + x, None, states=1, inputs=1, dt=0),
+            {"dt": 0.1, "Q": [[1.0]]},
+            "depends on time",
+        ),
         (control.nlsys(lambda t, x, u, params: x, None, states=1, inputs=1, dt=True), {}, "needs either `stage_cost`"),
         (control.nlsys(lambda t, x, u, params: x, None, states=1, inputs=1, dt=True), {"Q": np.eye(2)}, "`Q` has shape"),
     ],

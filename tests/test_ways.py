@@ -204,6 +204,7 @@ def test_the_report_of_ways_of_networks(network_ways, by):
         ("targets = [[0.0]]", "targets = [[0.0], [0.0], [0.0]]", "targets"),
         ('name = "noise"', 'name = "exact"', "twice"),
         ("targets = [[0.0]]", "targets = [[0.0]], process_noise = 0.1", "without noise"),
+        ("horizons = [4, 10]", "horizons = [4, 10], discounts = [0.5, 1.0]", "give one of them"),
     ],
 )
 def test_a_mistake_in_ways_of_networks_is_one_sentence(tmp_path, wrong, said, message):

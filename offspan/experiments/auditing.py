@@ -45,6 +45,8 @@ class SystemTable(Strict):
         given = [name for name in ("problem", "gymnasium", "mujoco", "factory") if getattr(self, name) is not None]
         if len(given) != 1:
             raise OffspanError("`system` must name one of problem, gymnasium, mujoco and factory")
+        if self.settings and given[0] != "problem":
+            raise OffspanError(f"`system.settings` are those of a problem, but `system` names {given[0]}")
         if given[0] in ("gymnasium", "mujoco") and self.horizon is None:
             raise OffspanError("`system.horizon` is missing: how many time steps a trajectory has")
         return self
@@ -81,7 +83,7 @@ class AuditSpec(Strict):
     seen_states: Matrix
     region: dict[str, Interval] = pydantic.Field(min_length=1)
     success: dict[str, Interval] | None = None  # where the last state must be
-    angles: list[int] = pydantic.Field([])  # coordinates that are taken between −π and π for that
+    angles: list[int] = pydantic.Field([])  # coordinates of `success` for which 2π more or less is the same
     at: list[Number] | None = None
     states: Positive = 1_000
     points: Positive = 41
@@ -97,12 +99,14 @@ def audit_file(path: Path, *, trust_code: bool, progress: Callable[[float], Any]
         problem, controller = _loaded(spec, path, trust_code)
         n = problem.state_dim
         region, success = (_by_coordinate(path, name, getattr(spec, name), n) for name in ("region", "success"))
+        if wrong := [d for d in spec.angles if d not in (success or {})]:
+            raise OffspanError(f"{path}: `angles` names coordinate {wrong[0]}, of which `success` says nothing; leave it out.")
         found = audit(
             problem,
             controller,
             filled(spec.seen_states, n, spec.precision) if len(spec.seen_states[0]) <= n else spec.seen_states,
             region,
-            success=None if success is None else _within(success, [d for d in spec.angles if 0 <= d < n]),
+            success=None if success is None else _within(success, spec.angles),
             at=spec.at,
             states=spec.states,
             points=spec.points,
@@ -117,7 +121,11 @@ def audit_file(path: Path, *, trust_code: bool, progress: Callable[[float], Any]
 
 def _loaded(spec: AuditSpec, path: Path, trust_code: bool) -> tuple[Problem, Any]:
     asked, folder = spec.system, path.parent
+    if asked.gymnasium is not None and ":" in asked.gymnasium and not trust_code:
+        raise OffspanError(f"{path}: `system.gymnasium` is {asked.gymnasium!r}, which imports code; if you trust it, say --trust-code.")
     made: Any = _problem(asked, folder) if asked.factory is None else _from_code(asked.factory, path, trust_code)
+    if isinstance(made, tuple) and spec.controller != ControllerTable():
+        raise OffspanError(f"{path}: {asked.factory!r} returned a controller, so that the table [controller] has no effect; leave one out.")
     return made if isinstance(made, tuple) else (made, _controller(spec, folder))
 
 
@@ -165,6 +173,8 @@ def _controller(spec: AuditSpec, folder: Path) -> Any:
     asked = spec.controller
     if [asked.policy, asked.gain, asked.run].count(None) != 2:
         raise OffspanError("`controller` must give one of policy, gain and run")
+    if (asked.low is not None or asked.high is not None) and Path(asked.policy or "").suffix not in (".onnx", ".safetensors"):
+        raise OffspanError("`controller.low` and `controller.high` clip what a .onnx or .safetensors policy says; leave them out here")
     if asked.gain is not None:
         return Linear(np.asarray(asked.gain, spec.precision))
     if asked.run is not None:
@@ -198,8 +208,9 @@ def _within(intervals: dict[int, tuple[float, float]], angles: list[int]) -> Cal
     def success(x):
         inside = jnp.asarray(True)
         for d, (low, high) in intervals.items():
-            value = jnp.arctan2(jnp.sin(x[d]), jnp.cos(x[d])) if d in angles else x[d]
-            inside &= (value >= low) & (value <= high)
+            middle = (low + high) / 2
+            away = jnp.arctan2(jnp.sin(x[d] - middle), jnp.cos(x[d] - middle)) if d in angles else x[d] - middle
+            inside &= jnp.abs(away) <= (high - low) / 2
         return inside
 
     return success

@@ -59,7 +59,12 @@ class NetworkWaysSpec(Networks):
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
-        check_ways([*self.ways, self.minimal_cost, self.non_extrapolating])
+        every = [*self.ways, self.minimal_cost, self.non_extrapolating]
+        check_ways(every)
+        if both := [way.name for way in every if way.horizons is not None and way.discounts is not None]:
+            raise OffspanError(
+                f"the way {both[0]!r} has `horizons` and `discounts`, whose stages differ with the horizon; give one of them"
+            )
         if "horizon" in self.settings:
             raise OffspanError("`settings.horizon` is given, but `horizon` lists the horizons")
         n = self.make_problem(self.horizon[0]).state_dim

@@ -119,7 +119,7 @@ class _OfFunctions(Problem):
             return self._value("stage_cost", (), x, u)
         x_moving, u_moving = _cut_where(ended, x, u)
         c = self._value("stage_cost", (), x_moving, u_moving)
-        return jnp.where(ended, jnp.asarray(self.done_cost, c.dtype), c)
+        return jnp.where(ended, jnp.asarray(self.done_cost, jnp.result_type(c, x.dtype)), c)
 
     def done(self, x: Float[Array, "n"]) -> Bool[Array, ""] | None:
         return None if self.done_function is None else self._value("done", (), x).astype(bool)
@@ -182,7 +182,7 @@ class FunctionProblem(_OfFunctions):
         return found
 
     def _value(self, name: str, shape: tuple[int, ...], *arguments: Array) -> Array:
-        return self._function(name)(*arguments)
+        return jnp.asarray(self._function(name)(*arguments))
 
 
 class BlackBox(_OfFunctions):

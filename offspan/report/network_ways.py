@@ -87,9 +87,12 @@ def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
             x, 100 * some.trained / some.runs, color=COLOURS[i], marker=MARKERS[i], markersize=5, linestyle=DASHES[i % 4], label=label
         )
         with_whiskers(right, x, some, "relative_cost", COLOURS[i], MARKERS[i], label)
-        right.scatter(x, some.relative_cost_worst, color=COLOURS[i], marker="_", s=60)
+        worst = some.relative_cost_worst
+        right.scatter(x, np.where(np.isfinite(worst), worst, np.nan), color=COLOURS[i], marker="_", s=60)
+        infinite = x[np.isinf(worst)]
+        right.plot(infinite, np.full(len(infinite), 0.97), "^", color=COLOURS[i], transform=right.get_xaxis_transform())
     left.set(title="runs that trained", ylabel="share [%]", ylim=(-3, 103))
-    right.set(title="J(U) of these: median, quartiles and worst", ylabel="relative to training on U")
+    right.set(title="J(U) of these: median, quartiles and worst (▲: ∞)", ylabel="relative to training on U")
     if np.nanmax(rows.relative_cost_worst) > 10:
         right.set_yscale("log")
     right.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states, check_known
 from offspan.exploration import as_scale, cosine, state_gradients, visited_states
+from offspan.host import own_errors
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
 from offspan.problems.variants import without_noise
@@ -28,9 +29,9 @@ from offspan.training import Estimator, Status, StoppingRule, train_batch
 class Selection(NamedTuple):
     """k chosen candidates. `scores` (c,) is what each candidate is worth to the method (`offspan.selection.methods.METHODS` says how).
 
-    `rollouts` counts the trajectories that the method simulated, one for each state in each gradient. `note` is not empty where there is
-    something to know about the choice. `controllers` are what the method trained on the chosen states, from each start, if it trained; None
-    stands in place of one that diverged. `states` = candidates[`indices`]  [beyond R24].
+    `rollouts` counts the trajectories that the method simulated to choose, one for each state in each gradient. `note` is not empty where
+    there is something to know about the choice. `controllers` are what the method trained on the chosen states, from each start, if it
+    trained; None stands in place of one that diverged. `states` = candidates[`indices`]  [beyond R24].
 
     >>> import jax, jax.numpy as jnp, offspan
     >>> candidates = jnp.array([[1.0, 0.0], [1.0, 1.0], [1.0, 3.0]])
@@ -108,7 +109,8 @@ def select(
         length = as_count(where, "iterations", iterations, least=1)
         training = Training(problem, key_of_training, optimizer, length, stop, gradient, horizons, discounts)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
-    choice, (explores, said) = METHODS[method].choose(task), _exploration(setting)
+    with own_errors(problem, setting.controllers):
+        choice, (explores, said) = METHODS[method].choose(task), _exploration(setting)
     note = " ".join(one for one in (said, choice.note) if one)
     if note:
         warnings.warn(f"{where}: {note}", stacklevel=2)

@@ -54,6 +54,9 @@ def from_control(
     if (stage_cost is None) == (Q is None and R is None):
         raise OffspanError(f"{where}: a nonlinear system needs either `stage_cost`, or `Q` and `R`.")
     dynamics, count = system.dynamics, as_count(where, "substeps", substeps, least=1)
+    somewhere = np.linspace(0.1, 0.9, n), np.linspace(0.2, 0.8, m)
+    if not np.array_equal(dynamics(0.0, *somewhere), dynamics(0.7, *somewhere), equal_nan=True):
+        raise OffspanError(f"{where}: `system` depends on time, but a problem's step depends on state and control alone.")
     each = lambda X, U: np.stack([np.asarray(dynamics(0.0, x, u), float) for x, u in zip(X, U, strict=True)])  # noqa: E731
     step = each if step_length is None else _integrated(each, step_length, count)
     cost = stage_cost or _quadratic(where, n, m, Q, R)

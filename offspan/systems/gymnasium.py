@@ -16,7 +16,7 @@ from offspan.problems.base import BlackBox
 from offspan.systems.mujoco import joint_names, quiet
 
 KEPT = 4  # batches whose steps are remembered: the cost and the next state of one are asked for separately
-ENDED = 1_000_000  # states at which an environment ended, of which the oldest are forgotten
+_lock = threading.RLock()  # one for all, as the same environment may be in a problem and in an observation
 NAMES = {  # of environments whose states have no names of their own
     "PendulumEnv": ("θ [rad]", "dθ/dt [rad/s]"),
     "CartPoleEnv": ("position [m]", "velocity [m/s]", "θ [rad]", "dθ/dt [rad/s]"),
@@ -26,13 +26,33 @@ NAMES = {  # of environments whose states have no names of their own
 }
 
 
-def from_gymnasium(env_or_id: Any, *, horizon: int, stage_cost: Callable[..., Any] | None = None, cost_scale: float = 1.0) -> BlackBox:
+# Where environments that keep no record of it end, as their `step` says; those of MuJoCo that know when they are healthy need none.
+ENDS: dict[str, Callable[..., Any]] = {
+    "PendulumEnv": lambda env, x: False,
+    "CartPoleEnv": lambda env, x: abs(x[0]) > env.x_threshold or abs(x[2]) > env.theta_threshold_radians,
+    "MountainCarEnv": lambda env, x: x[0] >= env.goal_position and x[1] >= env.goal_velocity,
+    "Continuous_MountainCarEnv": lambda env, x: x[0] >= env.goal_position and x[1] >= env.goal_velocity,
+    "AcrobotEnv": lambda env, x: -np.cos(x[0]) - np.cos(x[1] + x[0]) > 1,
+    "InvertedPendulumEnv": lambda env, x: not np.all(np.isfinite(x)) or abs(x[1]) > 0.2,
+}
+
+
+def from_gymnasium(
+    env_or_id: Any,
+    *,
+    horizon: int,
+    stage_cost: Callable[..., Any] | None = None,
+    done: Callable[..., Any] | None = None,
+    cost_scale: float = 1.0,
+) -> BlackBox:
     """x_{h+1} and −reward of `env.step(u_h)` from the state x_h, without wrappers and without the environment's time limit  [beyond R24].
 
     A state is `env.unwrapped.state` for classic control, and (qpos, qvel) for MuJoCo, which is reset before each step, so that the next
     state depends on x and u alone. A NumPy function of batches `stage_cost(X, U)` may take the place of −reward. Where the environment
-    terminates, the trajectory ends, and costs nothing from then on (with your own stage cost: what it says of that state). For discrete
-    actions a control has one number for each, and the largest is taken. All states go through one environment, one after another.
+    terminates, the trajectory ends, and costs nothing from then on (with your own stage cost: what it says of that state); a start at such
+    a state has ended at once. For environments whose end offspan does not know, `done(X)` says which states of a batch are the end. For
+    discrete actions a control has one number for each, and the largest is taken. All states go through one environment, one after another,
+    your own if you pass one.
 
     >>> import numpy as np, offspan
     >>> from offspan.systems.gymnasium import from_gymnasium
@@ -42,7 +62,7 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, stage_cost: Callable[..., An
     >>> float(offspan.cost(from_gymnasium("Pendulum-v1", horizon=1), offspan.Linear([[0.0, 0.0]]), np.array([[np.pi, 0.0]])).round(6))
     19.739209
     """
-    environment = _Environment("from_gymnasium", env_or_id)
+    environment = _Environment("from_gymnasium", env_or_id, knows_its_end=done is not None)
     return BlackBox(
         environment.step,
         environment.cost if stage_cost is None else stage_cost,
@@ -51,7 +71,7 @@ def from_gymnasium(env_or_id: Any, *, horizon: int, stage_cost: Callable[..., An
         horizon=horizon,
         cost_scale=cost_scale,
         control_bounds=environment.bounds,
-        done=environment.has_ended,
+        done=environment.has_ended if done is None else done,
         done_cost=0.0 if stage_cost is None else None,
         coordinates=environment.names,
     )
@@ -94,19 +114,19 @@ def _made(gymnasium: Any, name: str) -> Any:
 class _Environment:
     """One environment that is set to one state after another; safe to be called from several threads."""
 
-    def __init__(self, where: str, env_or_id: Any):
+    def __init__(self, where: str, env_or_id: Any, *, knows_its_end: bool = False):
         gymnasium = extra("gymnasium")
         if isinstance(env_or_id, str):
             try:
                 env_or_id = _made(gymnasium, env_or_id)
-            except gymnasium.error.Error as error:
+            except (gymnasium.error.Error, ImportError) as error:
                 reason = str(error).splitlines()[0].rstrip(".")
-                raise OffspanError(f"{where}: there is no environment {env_or_id!r} to be had ({reason}).") from error
+                raise OffspanError(f"{where}: Gymnasium cannot make the environment {env_or_id!r} ({reason}).") from error
         if not isinstance(env_or_id, gymnasium.Env):
             raise OffspanError(f"{where}: `env_or_id` is a {type(env_or_id).__name__}, but must be an environment of Gymnasium, or its id.")
         self.env: Any = env_or_id.unwrapped  # a wrapper has no state to set, and may count time steps
         self.env.reset(seed=0)
-        self.lock, self.steps, self.ended = threading.RLock(), {}, {}
+        self.memo, self.knows_its_end = {}, knows_its_end
         self.is_mujoco = hasattr(self.env, "set_state") and hasattr(self.env, "model") and hasattr(self.env, "data")
         name = type(self.env).__name__
         if self.is_mujoco:
@@ -136,26 +156,34 @@ class _Environment:
         return -self._advance(X, U)[1]
 
     def has_ended(self, X: np.ndarray) -> np.ndarray:
-        """Whether the environment terminated when it came to a state."""
-        with self.lock:
-            return np.array([x.tobytes() in self.ended for x in X])
+        with _lock:
+            return np.array([self._has_ended(x) for x in X])
+
+    def _has_ended(self, x: np.ndarray) -> bool:
+        ends = ENDS.get(type(self.env).__name__)
+        if ends is not None:
+            return bool(ends(self.env, x))
+        if not hasattr(self.env, "is_healthy"):
+            return False
+        self._set(x)
+        return bool(not self.env.is_healthy and getattr(self.env, "_terminate_when_unhealthy", True))
 
     def observe(self, X: np.ndarray) -> np.ndarray:
-        with self.lock:
+        with _lock:
             return np.stack([self._observation(x) for x in X])
 
     def _advance(self, X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The next states, and the rewards."""
-        key = (X.tobytes(), U.tobytes())
-        with self.lock:
-            if key not in self.steps:
+        key = (X.dtype.str, X.tobytes(), U.tobytes())
+        with _lock:
+            if key not in self.memo:
                 following, rewards = np.empty_like(X), np.empty(len(X))
                 for i, (x, u) in enumerate(zip(X, U, strict=True)):
                     following[i], rewards[i] = self._advance_one(x, u)
-                while len(self.steps) >= KEPT:
-                    del self.steps[next(iter(self.steps))]
-                self.steps[key] = following, rewards
-            return self.steps[key]
+                while len(self.memo) >= KEPT:
+                    del self.memo[next(iter(self.memo))]
+                self.memo[key] = following, rewards
+            return self.memo[key]
 
     def _advance_one(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, float]:
         self._set(x)
@@ -163,10 +191,12 @@ class _Environment:
         _, reward, terminated, _, _ = self.env.step(action)
         following = self._state().astype(x.dtype)
         if terminated:
-            while len(self.ended) >= ENDED:
-                del self.ended[next(iter(self.ended))]
-            self.ended[following.tobytes()] = None
             self.env.reset()  # some keep in mind that they have ended
+            if not self.knows_its_end and not self._has_ended(following.astype(float)):
+                raise OffspanError(
+                    f"from_gymnasium: {type(self.env).__name__} ended at {following.tolist()}, and which states are its end is not known "
+                    "here; pass `done`, a function of a batch of states (b, n) that says it."
+                )
         return following, float(reward)
 
     def _set(self, x: np.ndarray) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from offspan.errors import OffspanError, as_states
+from offspan.host import is_hosted
 from offspan.problems.base import Problem
 from offspan.problems.variants import without_noise
 from offspan.rollout import cost, rollout
@@ -135,16 +136,23 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
         return Diagnosis(what, run.iterations, _explosion(run), time_step, x0, _lengths(X[x0]), growth, _lengths(costates[x0]))
 
 
-def warn_if_stuck(where: str, problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None, exact: bool = True) -> None:
-    """`exact` says whether what was descended is J, or the loss, itself: elsewhere its gradient need not vanish at the end."""
+def warn_if_stuck(
+    where: str, problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None, exact: bool = True, noisy: bool = False
+) -> None:
+    """`exact` says whether what was descended is J, or the loss, itself: elsewhere its gradient need not vanish at the end. Costs that
+    were recorded with noise, or while something else was descended, say nothing of what was lost."""
     lost, idle = _by_records(run)
+    lost &= loss is None and not noisy
     if run.iterations >= 100 and (
         lost or (idle and exact and _value_and_elasticity(loss or cost, problem, run.controller, x0s)[1] > ELASTIC)
     ):
         said = "the cost ended far above its lowest value" if lost else "the cost no longer falls, although its gradient is not small"
-        warnings.warn(
-            f"{where}: the run is finite, but stuck: {said}; `print(offspan.diagnose(problem, run, x0s))` says what to try.", stacklevel=3
+        what = (
+            "change the learning rate or the radius"
+            if is_hosted(problem)
+            else "`print(offspan.diagnose(problem, run, x0s))` says what to try"
         )
+        warnings.warn(f"{where}: the run is finite, but stuck: {said}; {what}.", stacklevel=3)
 
 
 def _is_stuck(run: Run, elasticity: float) -> bool:
@@ -159,7 +167,8 @@ def _by_records(run: Run) -> tuple[bool, bool]:
         return False, False
     first, second = np.split(costs, [len(costs) // 2])
     lost = costs[-1] > max(FAR * costs.min(), NEGLIGIBLE * costs[0])  # not where it rose again from next to nothing
-    return bool(lost), bool(second.min() > 0.99 * first.min())
+    rounding = float(np.finfo(costs.dtype).eps) ** 1.5 * costs[0]  # what has fallen so far has converged
+    return bool(lost), bool(second.min() > 0.99 * first.min() and costs[-1] > rounding)
 
 
 @eqx.filter_jit

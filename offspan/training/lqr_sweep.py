@@ -38,7 +38,7 @@ from offspan.training.lqr_kernels import (
     stage_costs_in_lanes,
 )
 from offspan.training.stopping import RUNNING, Status
-from offspan.training.train import train_lqr
+from offspan.training.train import descend_lqr
 
 LANES = 32  # runs in a block of small systems: a few vectors of each number, and all of a block's numbers in the first cache
 SMALL = 8  # systems up to this dimension are written out in lanes
@@ -172,7 +172,7 @@ def _end_diverged(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
         for i in np.flatnonzero(suspect[group.members]):
             r = group.members[i]
             rate, length = float(group.rates[i]), batch.done - begun
-            again = train_lqr(group.problems[i], group.x0s[i], learning_rate=rate, iterations=length, K0=anchor[r], clip=group.clip)
+            again = descend_lqr(group.problems[i], group.x0s[i], learning_rate=rate, iterations=length, K0=anchor[r], clip=group.clip)
             K[r] = again.K
             if again.status == Status.diverged:
                 codes[r], iterations[r] = int(again.status), begun + again.iterations

@@ -65,8 +65,9 @@ def train(
     settings = settings._replace(stages=_stages("train", problem, iterations, horizons, discounts))
     run = _run_alone("train", settings, controller, x0s, iterations, key, progress)
     exact = settings.estimator if isinstance(settings.estimator, Exact) and not is_noisy(problem) else None
-    loss = None if exact is None else exact.loss
-    warn_if_stuck("train", without_noise(problem), run, x0s[0], loss=loss, exact=exact is not None)
+    loss = getattr(settings.estimator, "loss", None)
+    noisy = is_noisy(problem)
+    warn_if_stuck("train", without_noise(problem), run, x0s[0], loss=loss, exact=exact is not None, noisy=noisy)
     return run
 
 
@@ -151,6 +152,22 @@ def train_lqr(
     >>> print(run.status, run.K.round(2).tolist())
     finished [[-1.0, 0.0], [0.0, 0.0]]
     """
+    run = descend_lqr(problem, x0s, learning_rate=learning_rate, iterations=iterations, K0=K0, clip=clip, progress=progress)
+    warn_if_stuck("train_lqr", without_noise(problem), run, x0s, exact=not is_noisy(problem))
+    return run
+
+
+def descend_lqr(
+    problem: Problem,
+    x0s: Any,
+    *,
+    learning_rate: float,
+    iterations: int,
+    K0: Any = None,
+    clip: float | None = None,
+    progress: Callable[[int], Any] | None = None,
+) -> Run:
+    """`train_lqr` without a word about how it ended."""
     where = "train_lqr"
     lqr = as_lqr(where, without_noise(problem))
     x0s = as_states(where, "x0s", x0s, lqr.state_dim)
@@ -159,9 +176,7 @@ def train_lqr(
     rate = jnp.asarray(as_positive(where, "learning_rate", learning_rate), K.dtype)
     largest = None if clip is None else jnp.asarray(as_positive(where, "clip", clip), K.dtype)
     settings = Settings(problem, Adjoint(), GradientDescent(rate, largest), Never())
-    run = _run_alone(where, settings, Linear(K), x0s[None], iterations, None, progress)
-    warn_if_stuck(where, lqr, run, x0s, exact=not is_noisy(problem))
-    return run
+    return _run_alone(where, settings, Linear(K), x0s[None], iterations, None, progress)
 
 
 class GradientDescent(eqx.Module):
