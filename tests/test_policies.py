@@ -608,6 +608,6 @@ def test_a_policy_that_pytorch_exported_is_what_onnxruntime_computes():
     session = onnxruntime.InferenceSession(path)
     angle, rate = np.random.default_rng(0).uniform([[-np.pi], [-8]], [[np.pi], [8]], (2, 1000))
     observations = np.stack([np.cos(angle), np.sin(angle), rate], axis=1).astype(np.float32)
-    expected = np.concatenate([session.run(None, {session.get_inputs()[0].name: one[None]})[0] for one in observations])
+    expected = np.concatenate([np.asarray(session.run(None, {session.get_inputs()[0].name: one[None]})[0]) for one in observations])
     assert np.ptp(expected) > 1
     np.testing.assert_allclose(jax.vmap(load_policy(path))(jnp.asarray(observations)), expected, atol=1e-5)

@@ -136,23 +136,18 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
         return Diagnosis(what, run.iterations, _explosion(run), time_step, x0, _lengths(X[x0]), growth, _lengths(costates[x0]))
 
 
-def warn_if_stuck(
-    where: str, problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None, exact: bool = True, noisy: bool = False
-) -> None:
-    """`exact` says whether what was descended is J, or the loss, itself: elsewhere its gradient need not vanish at the end. Costs that
-    were recorded with noise, or while something else was descended, say nothing of what was lost."""
+def warn_if_stuck(where: str, problem: Problem, run: Run, x0s: Any, *, exact: bool = True, noisy: bool = False) -> None:
+    """`exact` says whether what was descended is J itself: elsewhere its gradient need not vanish at the end. Costs that were recorded
+    with noise say nothing of what was lost."""
     lost, idle = _by_records(run)
-    lost &= loss is None and not noisy
-    if run.iterations >= 100 and (
-        lost or (idle and exact and _value_and_elasticity(loss or cost, problem, run.controller, x0s)[1] > ELASTIC)
-    ):
-        said = "the cost ended far above its lowest value" if lost else "the cost no longer falls, although its gradient is not small"
-        what = (
-            "change the learning rate or the radius"
-            if is_hosted(problem)
-            else "`print(offspan.diagnose(problem, run, x0s))` says what to try"
-        )
-        warnings.warn(f"{where}: the run is finite, but stuck: {said}; {what}.", stacklevel=3)
+    lost &= not noisy
+    if run.iterations < 100 or not (lost or (idle and exact and _value_and_elasticity(cost, problem, run.controller, x0s)[1] > ELASTIC)):
+        return
+    said = "the cost ended far above its lowest value" if lost else "the cost no longer falls, although its gradient is not small"
+    what = (
+        "change the learning rate or the radius" if is_hosted(problem) else "`print(offspan.diagnose(problem, run, x0s))` says what to try"
+    )
+    warnings.warn(f"{where}: the run is finite, but stuck: {said}; {what}.", stacklevel=3)
 
 
 def _is_stuck(run: Run, elasticity: float) -> bool:
