@@ -17,10 +17,10 @@ import offspan
 
 SEEDS = 5
 ESTIMATORS: dict[str, tuple[Any, int]] = {  # with the updates that it may make
-    "exact": (offspan.Exact(), 3_000),
-    "two points, 16 directions": (offspan.TwoPoint(0.03, 16), 10_000),
-    "two points, 64 directions": (offspan.TwoPoint(0.03, 64), 3_000),
-    "REINFORCE, 32 rollouts": (offspan.Reinforce(0.3, 32), 5_000),
+    "exact": (offspan.Exact(), 1_000),
+    "two points, 16 directions": (offspan.TwoPoint(0.03, 16), 500),
+    "two points, 64 directions": (offspan.TwoPoint(0.03, 64), 150),
+    "REINFORCE, 32 rollouts": (offspan.Reinforce(0.3, 32), 500),
 }
 
 
