@@ -4,6 +4,7 @@ import dataclasses
 import doctest
 import enum
 import inspect
+import pkgutil
 import re
 import sys
 from collections import Counter
@@ -33,8 +34,15 @@ GROUPS = {
     "exploration": "What training visits",
     "selection": "Choosing initial states",
     "maps": "Maps",
+    "audit": "Audits",
     "errors": "Errors",
 }
+
+
+BY_NAME = [  # that one imports from their own modules
+    *("systems.gymnasium.from_gymnasium", "systems.gymnasium.Observation", "systems.mujoco.from_mujoco", "systems.mjx.from_mjx"),
+    *("systems.control.from_control", "policies.load_policy"),
+]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -52,6 +60,7 @@ def reference() -> str:
     assert set(groups.values()) == set(GROUPS)
     for group, title in GROUPS.items():
         parts += [f"## {title}", *(_entry(name) for name in offspan.__all__ if groups[name] == group)]
+    parts += ["## Others' systems and policies", *map(_entry, BY_NAME)]
     return "\n\n".join(parts)
 
 
@@ -73,7 +82,7 @@ def _options(command: Any) -> str:
 
 
 def _entry(name: str) -> str:
-    value = getattr(offspan, name)
+    value = getattr(offspan, name) if name in offspan.__all__ else pkgutil.resolve_name(f"offspan.{name}")
     text = inspect.cleandoc(value.__doc__)
     examples = doctest.DocTestParser().get_examples(text)
     lines = text.splitlines()
