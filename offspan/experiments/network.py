@@ -84,6 +84,16 @@ def bounded(network: MLP, problem: Problem) -> MLP | Bounded:
     return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
 
 
+def check_states(spec: Any, n: int) -> None:
+    """Whether the states and targets of a spec fit a problem of n numbers."""
+    for name in ("seen_states", "unseen_states"):
+        if len(getattr(spec, name)[0]) > n:
+            raise OffspanError(f"`{name}` has states of length {len(getattr(spec, name)[0])}, but a {spec.problem} has {n} numbers")
+    targets = spec.non_extrapolating.targets
+    if len(targets[0]) > n or len(targets) not in (1, len(spec.unseen_states)):
+        raise OffspanError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
+
+
 class NetworkSpec(Networks):
     """Network controllers for a non-linear problem: policy gradient on S, a controller that was trained not to extrapolate, and J̃*(U).
 
@@ -101,13 +111,7 @@ class NetworkSpec(Networks):
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):
-        n = self.make_problem().state_dim
-        for name in ("seen_states", "unseen_states"):
-            if len(getattr(self, name)[0]) > n:
-                raise OffspanError(f"`{name}` has states of length {len(getattr(self, name)[0])}, but a {self.problem} has {n} numbers")
-        targets = self.non_extrapolating.targets
-        if len(targets[0]) > n or len(targets) not in (1, len(self.unseen_states)):
-            raise OffspanError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
+        check_states(self, self.make_problem().state_dim)
         return self
 
     def make_problem(self) -> Problem:

@@ -12,7 +12,7 @@ import xarray as xr
 from offspan.baselines import adversarial_objective
 from offspan.errors import OffspanError
 from offspan.experiments.lqr import STATUS_FLAGS
-from offspan.experiments.network import OPTIMIZERS, Networks
+from offspan.experiments.network import OPTIMIZERS, Networks, check_states
 from offspan.experiments.registry import system
 from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Seed, Spec, Task, filled, result_attributes
 from offspan.experiments.ways import Way, check_ways
@@ -67,13 +67,7 @@ class NetworkWaysSpec(Networks):
             )
         if "horizon" in self.settings:
             raise OffspanError("`settings.horizon` is given, but `horizon` lists the horizons")
-        n = self.make_problem(self.horizon[0]).state_dim
-        for name, rows in {"seen_states": self.seen_states, "unseen_states": self.unseen_states}.items():
-            if len(rows[0]) > n:
-                raise OffspanError(f"`{name}` has states of length {len(rows[0])}, but a {self.problem} has {n} numbers")
-        targets = self.non_extrapolating.targets
-        if len(targets[0]) > n or len(targets) not in (1, len(self.unseen_states)):
-            raise OffspanError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
+        check_states(self, self.make_problem(self.horizon[0]).state_dim)
         if self.non_extrapolating.is_noisy() or self.non_extrapolating.gradient != "exact":
             raise OffspanError("`non_extrapolating` has an objective of its own, so that its gradient must be exact, without noise")
         return self
@@ -116,7 +110,6 @@ class NetworkWaysSpec(Networks):
 
 SPEC = NetworkWaysSpec
 RUN = ("way", "horizon", "seed")
-BASELINE = ("horizon", "baseline_seed")
 VARIABLES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("status", "cost", "unseen_cost", "normalized_cost"), RUN),
     **dict.fromkeys(("least_cost", "baseline_cost"), ("horizon",)),
