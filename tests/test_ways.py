@@ -129,7 +129,7 @@ kind = "network_ways"
 problem = "pendulum"
 horizon = [8, 12]
 seeds = [3, 4]
-baseline_seeds = [0]
+baseline_seeds = [0, 1]
 iterations = 30
 evaluate_every = 10
 width = 4
@@ -175,6 +175,14 @@ def test_ways_of_networks_hold_what_plain_runs_give(network_ways):
             costs[way, H] = float(offspan.cost(problem, one.controller, unseen))
             np.testing.assert_allclose(found.unseen_cost, costs[way, H], rtol=1e-6)
         least, baseline = result.least_cost.sel(horizon=H).item(), result.baseline_cost.sel(horizon=H).item()
+        begin = [offspan.MLP.init(jax.random.key(seed), 2, 1, width=4, depth=2) for seed in (0, 1)]
+        loss = offspan.adversarial_objective(unseen, np.zeros_like(unseen))
+        how = {"optimizer": optax.adam(1e-2), "iterations": 30}
+        on_unseen = [offspan.train(problem, one, unseen, **how).controller for one in begin]
+        adversarial = [offspan.train(problem, one, seen, loss=loss, **how).controller for one in begin]
+        cheapest = min(adversarial, key=lambda one: float(offspan.cost(problem, one, seen)))
+        assert baseline == pytest.approx(float(offspan.cost(problem, cheapest, unseen)), rel=1e-6)
+        assert least == pytest.approx(min(float(offspan.cost(problem, one, unseen)) for one in on_unseen), rel=1e-6)
         expected = (costs["exact", H] - least) / (baseline - least)
         assert result.normalized_cost.sel(way="exact", horizon=H, seed=4).item() == pytest.approx(expected, rel=1e-5)
     assert np.all(result.status.sel(way="too fast") == offspan.Status.diverged)
