@@ -3,11 +3,10 @@
 import importlib
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,19 +16,18 @@ from offspan.baselines import stationary_controller
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states
 from offspan.exploration import coverage
-from offspan.host import own_errors
 from offspan.maps import ExtrapolationMap, grid_states, outcomes
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
-from offspan.problems.variants import as_noise_key, without_noise
+from offspan.problems.variants import as_noise_key, is_noisy, without_noise
 from offspan.rollout import Controller, Trajectory, rollout
-from offspan.training import train
+from offspan.suggestions import NEAR, Curve, Suggestion, success_by_distance, suggest
+from offspan.training import Batch, train_batch
+from offspan.training.diagnosis import warn_if_stuck
 
-TOLERANCE = 2.0  # without a `success`, a state may cost this many times what the worst seen one costs
-NEAR = 0.1  # of the region's width in each coordinate: this close to what training visits is near
-MATTERS = 0.02  # a share of the region below which nothing is worth adding a state for
+TOLERANCE = 2.0  # without a `success`, a state may cost this many times what the reference costs from there, or the worst seen state
+JUDGED = ("costs", "successes")
 MAPPED = 4  # coordinates whose pairs are mapped, those that matter most
-BINS = 8  # of the curve over distance
 
 
 class Outcome(NamedTuple):
@@ -44,23 +42,6 @@ class Outcome(NamedTuple):
     def share(self) -> float:
         """Of the region that succeeds."""
         return float(self.successes.mean())
-
-
-class Curve(NamedTuple):
-    """Success against the distance to what training visits, in widths of the region: bins of equally many states."""
-
-    distance: np.ndarray  # (b,): the middle of each bin
-    success: np.ndarray  # (b,)
-    correlation: float  # Spearman's, between distance and failure; NaN where all succeed or all fail
-
-
-class Suggestion(NamedTuple):
-    """States to add to those that are trained on, and the share of the region that fails now and lies near a trajectory from one of
-    them."""
-
-    states: np.ndarray  # (k, n)
-    covered: float
-    note: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +98,11 @@ class Audit:
             f"Worst: {', '.join(np.array2string(np.asarray(one.states[0]), precision=3) for one in self.worst)}.",
             self.suggested.note,
         ]
+        if lost := np.sum(~np.isfinite(self.outcome.costs)):
+            parts.insert(1, f"From {lost} of {len(self.states):,} states the cost is not a finite number.")
         if self.reference is not None:
-            parts.append(f"{self.reference_name}: {self.reference.share:.0%}.")
+            ratio = np.median(self.outcome.costs / self.reference.costs)
+            parts.append(f"In the median it costs {ratio:.3g} times what {self.reference_name[0].lower()}{self.reference_name[1:]} does.")
         if self.retrained is not None:
             parts.append(f"Trained again with the suggested states: {self.retrained.share:.0%}.")
         return " ".join(parts)
@@ -141,15 +125,19 @@ def audit(
     key: Any = None,
     samples: int = 1,
     progress: Callable[[float], Any] | None = None,
+    memory: MutableMapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> Audit:
     """Where does a controller that was trained from the states `seen` (s, n) work, over a whole region of initial states?  [beyond R24]
 
     `region` gives the interval of each coordinate that varies; the others are as in `at`, by default as in the mean of the seen states.
-    `success` is a function of the last state x_H; without it a state succeeds where it costs at most twice what the worst seen one does.
-    `states` are drawn from the region, and the maps have `points` values a coordinate. `add` states are suggested: those whose trajectories
-    come near to most of what fails. `reference` is a controller to compare with; for an LQR with R ≻ 0 it is the stationary optimal one.
-    `retrain`, options of `train` such as {"optimizer": optax.adam(1e-3), "iterations": 1_000}, trains the controller on, from the seen and
-    the suggested states. `progress` is called with the share done.
+    `reference` is a controller to compare with; for an LQR with R ≻ 0 it is the stationary optimal one. `success` is a function of the last
+    state x_H; without it a state succeeds where it costs at most twice what the reference costs from there, or, without a reference, twice
+    what the worst seen state costs. `states` are drawn from the region, and the maps have `points` values a coordinate. `add` states are
+    suggested: those whose trajectories come near to most of what fails. `retrain`, options of `train_batch` such as {"optimizer":
+    optax.adam(1e-3), "iterations": 1_000}, trains the controller on, from the seen and the suggested states.
+
+    `progress` is called with the share done. Finished parts are kept in `memory` and looked up there, so that the same audit with the same
+    mapping continues where it was interrupted; for another audit, pass another one.
 
     >>> import jax, numpy as np, offspan
     >>> problem, K = offspan.identity(2, horizon=5), offspan.Linear([[-1.0, 0.0], [0.0, 1.0]])  # lost in the second coordinate
@@ -166,66 +154,130 @@ def audit(
     states, points, worst, add = (as_count(where, name, value, least=1) for name, value in counts.items())
     drawn = _drawn(key_states, states, box, centre)
     scale = _scale(box, n)
-    report = _Progress(progress, 4)
+    best, best_name = (reference, "The reference") if reference is not None else _stationary(problem)
+    parts = _Parts({} if memory is None else memory, progress, expected=4 + 2 * (best is not None) + 3 * (retrain is not None))
 
-    judged, criterion = _criterion(where, problem, controller, seen, success, key_noise, samples)
-    costs, successes = judged(controller, drawn)
+    def costs_and_successes(controller: Any, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        return outcomes(where, problem, controller, jnp.asarray(X, seen.dtype), success, key_noise, samples)
+
+    limit = None if success is not None or best is not None else _limit(where, costs_and_successes(controller, seen)[0].max())
+
+    def judged(name: str, controller: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Costs and successes from the states X, which the part of that name holds."""
+        costs, successes = parts(name, lambda: dict(zip(JUDGED, costs_and_successes(controller, X), strict=True))).values()
+        if success is not None:
+            return costs, successes
+        allowed = limit if best is None else TOLERANCE * judged_best(name, X)
+        return costs, (np.isfinite(costs) & (costs <= allowed)).astype(float)
+
+    def judged_best(name: str, X: np.ndarray) -> np.ndarray:
+        part = f"reference{name[name.index('-') :]}"
+        return parts(part, lambda: dict(zip(JUDGED, costs_and_successes(best, X), strict=True)))["costs"]
+
+    costs, successes = judged("controller-states", controller, drawn)
     pairs = _pairs(box, drawn, successes if 0 < successes.mean() < 1 else _ranks(costs))
     axes = [{d: np.linspace(*box[d], points) for d in pair} for pair in pairs]
-    grids = [np.asarray(grid_states(one, centre)) for one in axes]
+    parts.expected += (len(pairs) - 1) * (1 + (best is not None) + (retrain is not None))
 
-    def outcome_of(controller: Any, of_states: tuple[np.ndarray, np.ndarray] | None = None) -> Outcome:
+    def outcome_of(name: str, controller: Any) -> Outcome:
         maps = []
-        for one, X in zip(axes, grids, strict=True):
+        for i, one in enumerate(axes):
             shape, given = tuple(map(len, one.values())), (tuple(one), tuple(one.values()))
-            both = judged(controller, X)
+            both = judged(f"{name}-map-{i}", controller, np.asarray(grid_states(one, centre)))
             maps.append(tuple(ExtrapolationMap(*given, values.reshape(shape), i == 1) for i, values in enumerate(both)))
-        report()
-        return Outcome(controller, *(of_states or judged(controller, drawn)), tuple(maps))
+        return Outcome(controller, *judged(f"{name}-states", controller, drawn), tuple(maps))
 
-    outcome = outcome_of(controller, (costs, successes))
-    distances = np.asarray(coverage(without_noise(problem), controller, seen, drawn, scale=scale))
-    worst_states = _spread_out(drawn / scale[None], np.where(successes < 1, costs, -np.inf) if np.any(successes < 1) else costs, worst)
-    suggested = _suggest(problem, controller, drawn, successes, scale, add)
-    report()
-    best, name = (reference, "The reference") if reference is not None else _stationary(problem)
+    outcome = outcome_of("controller", controller)
+    noiseless = without_noise(problem)
+    distances = parts("distances", lambda: {"distances": np.asarray(coverage(noiseless, controller, seen, drawn, scale=scale))})[
+        "distances"
+    ]
+    places = _spread_out(drawn / scale[None], np.where(successes < 1, costs, -np.inf) if np.any(successes < 1) else costs, worst)
+    suggestion = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, drawn, successes, distances, scale, add)))
+    suggested = Suggestion(suggestion["states"], float(suggestion["gain"]), str(suggestion["note"]))
     retrained = None
     if retrain is not None and len(suggested.states):
         more = jnp.concatenate([seen, jnp.asarray(suggested.states, seen.dtype)])
-        trained = train(problem, controller, more, **{"key": key_training, **retrain})
-        retrained = outcome_of(trained.controller)
-    beside = None if best is None else outcome_of(best)
-    report.end()
+        retrained = outcome_of("retrained", _retrained(parts, problem, controller, more, {"key": key_training, **retrain}))
+    beside = None if best is None else outcome_of("reference", best)
+    parts.end()
     return Audit(
         coordinates=problem.coordinates,
         region=box,
         seen=np.asarray(seen),
-        criterion=criterion,
+        criterion=_criterion(success, limit, best_name),
         states=drawn,
         distances=distances,
         outcome=outcome,
-        worst=tuple(_trajectory(problem, controller, x, jax.random.split(key_noise, samples)[0]) for x in drawn[worst_states]),
-        worst_costs=costs[worst_states],
-        coverage=_curve(distances, successes),
+        worst=tuple(_trajectory(problem, controller, x, jax.random.split(key_noise, samples)[0]) for x in drawn[places]),
+        worst_costs=costs[places],
+        coverage=success_by_distance(distances, successes),
         suggested=suggested,
         reference=beside,
-        reference_name=name,
+        reference_name=best_name,
         retrained=retrained,
     )
 
 
-class _Progress:
-    def __init__(self, function: Callable[[float], Any] | None, parts: int):
-        self.function, self.parts, self.done = function, parts, 0
+class _Parts:
+    """Parts of an audit by name, each made once and kept in `memory`; `progress` is called with the share of the expected ones."""
 
-    def __call__(self) -> None:
-        self.done += 1
-        if self.function is not None:
-            self.function(min(self.done / self.parts, 1.0))
+    def __init__(self, memory: MutableMapping[str, Mapping[str, np.ndarray]], progress: Callable[[float], Any] | None, expected: int):
+        self.memory, self.progress, self.expected = memory, progress, expected
+        self.found: dict[str, Mapping[str, np.ndarray]] = {}
+
+    def __call__(self, name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
+        if name not in self.found:
+            if name not in self.memory:
+                self.memory[name] = make()
+            self.found[name] = self.memory[name]
+            self.tell()
+        return self.found[name]
+
+    def tell(self, more: float = 0.0) -> None:
+        if self.progress is not None:
+            self.progress(min((len(self.found) + more) / self.expected, 1.0))
 
     def end(self) -> None:
-        self.done = self.parts - 1
-        self()
+        if self.progress is not None:
+            self.progress(1.0)
+
+
+def _retrained(parts: _Parts, problem: Problem, controller: Any, x0s: Array, options: dict[str, Any]) -> Any:
+    """The controller, trained on from these states; each chunk of iterations is kept."""
+    begun, iterations = parts.memory.get("training"), options.get("iterations", 1)
+
+    def on_chunk(batch: Batch) -> None:
+        parts.memory["training"] = batch.to_arrays()
+        parts.tell(batch.done / max(iterations, 1))
+
+    resume = None if begun is None else Batch.from_arrays(begun, controller)
+    batch = train_batch(problem, [controller], x0s, **{"record_every": 1, **options, "resume": resume, "on_chunk": on_chunk})
+    parts("trained", batch.to_arrays)
+    warn_if_stuck("audit", without_noise(problem), batch.run(0), x0s, exact=False, noisy=is_noisy(problem))
+    return batch.controllers[0]
+
+
+def _as_arrays(suggestion: Suggestion) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in suggestion._asdict().items()}
+
+
+def _limit(where: str, of_seen: float) -> float:
+    limit = TOLERANCE * of_seen
+    if not (np.isfinite(limit) and limit > 0):
+        raise OffspanError(
+            f"{where}: the worst seen state costs {of_seen:.3g}, with which others cannot be compared; pass `success`, a function of the "
+            "last state."
+        )
+    return float(limit)
+
+
+def _criterion(success: Callable[..., Any] | None, limit: float | None, best_name: str) -> str:
+    if success is not None:
+        return "the last state is as asked"
+    if limit is None:
+        return f"at most {TOLERANCE:g} times the cost of {best_name[0].lower()}{best_name[1:]} from the same state"
+    return f"J(x) ≤ {limit:.3g}, {TOLERANCE:g} times that of the worst seen state"
 
 
 def _as_region(where: str, region: Any, n: int) -> dict[int, tuple[float, float]]:
@@ -253,32 +305,6 @@ def _scale(box: dict[int, tuple[float, float]], n: int) -> np.ndarray:
     return np.array([widths.get(d, max(widths.values())) for d in range(n)])
 
 
-Judged = Callable[[Any, np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-
-def _criterion(where, problem, controller, seen, success, key, samples) -> tuple[Judged, str]:
-    """Costs and successes of a controller from states, and what success is."""
-
-    def costs_and_successes(controller, states):
-        return outcomes(where, problem, controller, jnp.asarray(states, seen.dtype), success, key, samples)
-
-    if success is not None:
-        return costs_and_successes, "the last state is as asked"
-    of_seen = costs_and_successes(controller, seen)[0].max()
-    limit = TOLERANCE * of_seen
-    if not (np.isfinite(limit) and limit > 0):
-        raise OffspanError(
-            f"{where}: the worst seen state costs {of_seen:.3g}, with which others cannot be compared; pass `success`, a function of the "
-            "last state."
-        )
-
-    def by_cost(controller, states):
-        costs = costs_and_successes(controller, states)[0]
-        return costs, (costs <= limit).astype(float)
-
-    return by_cost, f"J(x) ≤ {limit:.3g}, {TOLERANCE:g} times that of the worst seen state"
-
-
 def _ranks(values: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(values)).astype(float)
 
@@ -303,54 +329,6 @@ def _spread_out(Z: np.ndarray, costs: np.ndarray, count: int) -> np.ndarray:
         if len(found) < count and costs[place] > -np.inf and all(np.linalg.norm(Z[place] - Z[other]) > NEAR for other in found):
             found.append(int(place))
     return np.array(found, int)
-
-
-def _curve(distances: np.ndarray, successes: np.ndarray) -> Curve:
-    from scipy.stats import spearmanr  # which `import offspan` must not load
-
-    bins = np.array_split(np.argsort(distances, kind="stable"), min(BINS, len(distances)))
-    varied = len(np.unique(distances)) > 1 and len(np.unique(successes)) > 1
-    correlation = float(spearmanr(distances, 1 - successes).statistic) if varied else float("nan")  # pyright: ignore[reportAttributeAccessIssue]
-    middle, success = (np.array([values[one].mean() for one in bins]) for values in (distances, successes))
-    return Curve(middle, success, correlation)
-
-
-def _suggest(problem: Problem, controller: Any, states: np.ndarray, successes: np.ndarray, scale: np.ndarray, count: int) -> Suggestion:
-    """Greedily, the failing states whose trajectories come near to most of the failing states that are not near to one already."""
-    failing = states[successes < 0.5]
-    share = len(failing) / len(states)
-    if share < MATTERS:
-        said = f"It hardly matters here: {1 - share:.1%} of the region succeeds already, so that no state is worth adding."
-        return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
-    some = failing[np.linspace(0, len(failing) - 1, min(len(failing), 400)).astype(int)]
-    covers = np.asarray(_reached(without_noise(problem), controller, some, failing, scale))
-    chosen, left = [], np.ones(len(failing), bool)
-    while len(chosen) < count and left.any():
-        best = int(np.argmax((covers & left[None]).sum(axis=1)))
-        if not np.any(covers[best] & left):
-            break
-        chosen.append(best)
-        left &= ~covers[best]
-    covered = float((~left).mean() * share)
-    these = "this state" if len(chosen) == 1 else f"these {len(chosen)} states"
-    said = f"Add {these} to those it is trained on: {covered:.0%} of the region fails now and lies near to trajectories from there."
-    if covered < MATTERS:
-        said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) is spread out. {said}"
-    return Suggestion(some[chosen], covered, said)
-
-
-def _reached(problem: Problem, controller: Any, some: np.ndarray, failing: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """(c, f): whether the trajectory from a candidate comes near to a failing state."""
-    with own_errors(problem, controller) as finished:
-        X = np.asarray(finished(_states(problem, controller, jnp.asarray(some)))) / scale
-    Z = failing / scale
-    with np.errstate(over="ignore", invalid="ignore"):  # of trajectories that grow beyond all bounds
-        return np.stack([np.any(np.linalg.norm(Z[:, None] - one[None], axis=2) <= NEAR, axis=1) for one in X])
-
-
-@eqx.filter_jit
-def _states(problem, controller, x0s):
-    return jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s)
 
 
 def _trajectory(problem: Problem, controller: Any, x0: np.ndarray, key: Array) -> Trajectory:

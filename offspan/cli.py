@@ -22,6 +22,7 @@ console = Console()
 show_tracebacks = False  # of errors that are a person's to mend; of others they are always shown
 
 Root = Annotated[Path, typer.Option("--folder", help="Where runs are kept.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the spec names.")]
 RUNS = Path("runs")
 
 
@@ -59,11 +60,11 @@ def reproduce(
 
 
 @app.command("run")
-def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], folder: Root = RUNS) -> None:
+def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], trust_code: TrustCode = False, folder: Root = RUNS) -> None:
     """Runs an experiment of your own."""
     from offspan.experiments.registry import load_spec
 
-    run_and_report(load_spec(spec), folder)
+    run_and_report(load_spec(spec, trust_code=trust_code), folder)
 
 
 def run_and_report(spec: Any, folder: Path) -> None:
@@ -93,7 +94,7 @@ def run_and_report(spec: Any, folder: Path) -> None:
 
 
 @contextmanager
-def _progress(name: str, kept: str = "what was done of {} is kept, and the same command resumes from there") -> Iterator[Any]:
+def _progress(name: str) -> Iterator[Any]:
     """A progress bar, as a function of the share done. Ctrl-C ends the command with a sentence."""
     columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
     interrupted = False
@@ -116,7 +117,7 @@ def _progress(name: str, kept: str = "what was done of {} is kept, and the same 
             yield progress
             bar.update(task, completed=1.0)
     except KeyboardInterrupt:
-        print(f"offspan: stopped; {kept.format(name)}.", file=sys.stderr)
+        print(f"offspan: stopped; what was done of {name} is kept, and the same command resumes from there.", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -129,6 +130,7 @@ def select_states(
     output: Annotated[
         Path | None, typer.Option(help="Where the spec with the chosen states is written; beside SPEC.toml by default.")
     ] = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Chooses the initial states to train on, says why, and writes a spec that `offspan run` takes."""
     import warnings
@@ -141,7 +143,7 @@ def select_states(
         raise OffspanError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
     with console.status("choosing …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "select: ")  # what it warns of is printed below
-        chosen = choose(spec, method)
+        chosen = choose(spec, method, trust_code=trust_code)
     console.print(terminal_table(choice_table(chosen.selection, chosen.candidates)))
     if chosen.selection.note:
         console.print(f"Note: {chosen.selection.note}", soft_wrap=True)
@@ -152,28 +154,29 @@ def select_states(
 
 @app.command("map")
 def map_region(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run of network controllers.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run of controllers, or the spec that it ran.")],
     coordinate: Annotated[
         list[int] | None, typer.Option(help="Which coordinate of the state, counted from 0; say it twice for two.")
     ] = None,
     points: Annotated[int, typer.Option(help="Values of each coordinate.")] = 121,
     margin: Annotated[float, typer.Option(help="How far beyond the run's own states, as a share of their spread.")] = 0.25,
+    trust_code: TrustCode = False,
     folder: Root = RUNS,
 ) -> None:
     """Draws what a trained controller costs over a region of initial states, with the seen and unseen ones marked."""
-    from offspan.experiments.network import map_of_run
-    from offspan.experiments.registry import SYSTEMS
+    from offspan.experiments.mapping import map_of_run
+    from offspan.experiments.registry import load_spec
     from offspan.experiments.store import find_run
     from offspan.report.maps import map_data, map_figure
 
-    stored = find_run(folder, run)
+    stored = find_run(folder, load_spec(Path(run)).name if run.endswith(".toml") else run)
     with console.status("drawing …"):
-        found, spec, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin)
-        coordinates = SYSTEMS[spec.problem].coordinates
-        names = [coordinates[d].label for d in found.coordinates]
+        found, spec, coordinates, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin, trust_code=trust_code)
+        names = [coordinates[d] for d in found.coordinates]
         others = ";\nthe other coordinates as in the mean of the seen states" if len(names) < len(coordinates) else ""
-        title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: policy gradient, the seed of median measure{others}"
-        figure = map_figure(found, seen, unseen=unseen, names=names, title=title)
+        which = "policy gradient, the seed of median measure" if spec.kind == "network" else "the seed of the lowest training cost"
+        title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}{others}"
+        figure = map_figure(found, seen, unseen=unseen if len(unseen) else None, names=names, title=title)
         name = "map-" + "-".join(map(str, found.coordinates))
         written = stored.save_report({name: (figure, map_data(found, names))}, {})
     console.print("The map: " + ", ".join(str(path) for path in written) + ", with its data beside it", soft_wrap=True)
@@ -183,7 +186,8 @@ def map_region(
 def audit_controller(
     spec: Annotated[Path, typer.Argument(metavar="SPEC.toml", help="Names a system, a controller, its seen states and a region.")],
     output: Annotated[Path | None, typer.Option(help="Where the page is written; beside SPEC.toml by default.")] = None,
-    trust_code: Annotated[bool, typer.Option("--trust-code", help="Run the code that the spec names.")] = False,
+    trust_code: TrustCode = False,
+    folder: Root = RUNS,
 ) -> None:
     """Where does a controller work, where does it fail, and which initial states should be added? One page of HTML."""
     from offspan.experiments.auditing import audit_file
@@ -192,8 +196,8 @@ def audit_controller(
 
     if output is not None and not output.parent.is_dir():
         raise OffspanError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
-    with _progress(spec.stem, kept="no page of {} was written") as progress:
-        asked, found = audit_file(spec, trust_code=trust_code, progress=progress)
+    with _progress(spec.stem) as progress:
+        asked, found = audit_file(spec, folder, trust_code=trust_code, progress=progress)
     console.print(terminal_table(summary_table(found)))
     console.print(str(found), soft_wrap=True, markup=False)
     path = output or spec.with_suffix(".html")

@@ -30,7 +30,7 @@ LAYERS = [
         "exploration",
         "maps",
     ),
-    *("training", "selection", "audit", "theory", "experiments", "report", "cli"),
+    *("training", "selection", "suggestions", "audit", "theory", "experiments", "report", "cli"),
 ]
 CORE = LAYERS[: LAYERS.index("experiments")]
 EXTRAS = {"policies": {"onnx", "google", "safetensors"}, "systems": {"mujoco"}}  # imported where they are used

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
-from offspan.experiments.network import OBJECTIVES, NetworkSpec, make, map_of_run
+from offspan.experiments.mapping import map_of_run
+from offspan.experiments.network import OBJECTIVES, NetworkSpec, make
 from offspan.experiments.registry import SYSTEMS, System, load_preset, load_spec, preset_of
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder
@@ -390,7 +391,7 @@ def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):
     folder = RunFolder(tmp_path / "small")
     with folder.claimed(spec):
         folder.save_result(result, {})
-    found, _, seen, _ = map_of_run(folder, [0], points=3, margin=0.0)
+    found, _, _, seen, _ = map_of_run(folder, [0], points=3, margin=0.0)
     np.testing.assert_allclose(found.axes[0][[0, 2]], [1.57, 4.71], rtol=1e-6)
     assert seen.tolist() == [[pytest.approx(2.6), 0.0], [pytest.approx(3.6), 0.0]]
     shown = int(np.flatnonzero(result.seed.values == int(result.shown_seed))[0])

@@ -5,11 +5,13 @@
 
 A small network learns to balance from two states near upright, by two-point gradients. Its audit covers the states that the environment
 itself resets to, and suggests two more. Training goes on with them, and beside it, with two random states of the same region. Each
-finished seed is a line of results.csv; the same command goes on after the last of them.
+finished seed is a line of results.csv, and the same command runs only those that are missing.
 """
 
 import argparse
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import jax
@@ -20,7 +22,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import offspan
-from offspan.report.results import BLUE, ORANGE, styled
+from offspan.report.results import GREEN, ORANGE, styled
 from offspan.systems.gymnasium import from_gymnasium
 
 SEEN = jnp.array([[0.3, 0.0], [-0.3, 0.0]])  # angle from upright [rad], angular velocity [rad/s]
@@ -63,6 +65,7 @@ def one_seed(seed: int, iterations: int, states: int, points: int) -> dict[str, 
         "seed": seed,
         "training_cost": float(first.cost[-1]),
         "before": found.outcome.share,
+        "expected_gain": found.suggested.gain,
         "suggested": found.retrained.share,
         "random": beside.outcome.share,
         "seconds": round(time.perf_counter() - started, 1),
@@ -73,13 +76,13 @@ def one_seed(seed: int, iterations: int, states: int, points: int) -> dict[str, 
 def figure(results: pd.DataFrame) -> Figure:
     drawn = Figure(figsize=(6.0, 3.4))
     axes = drawn.subplots()
-    for column, colour, name in (("suggested", BLUE, "+ 2 suggested states"), ("random", ORANGE, "+ 2 random states")):
+    for column, colour, name in (("suggested", GREEN, "+ 2 suggested states"), ("random", ORANGE, "+ 2 random states")):
         for _, row in results.iterrows():
-            axes.plot([0, 1], 100 * row[["before", column]].to_numpy(float), color=colour, alpha=0.35, linewidth=1)
+            axes.plot([0, 1], 100 * np.asarray(row[["before", column]], float), color=colour, alpha=0.35, linewidth=1)
         median = 100 * results[column].median()
         axes.plot(1, median, "o", color=colour, markersize=8)
         axes.annotate(f"{name}: {median:.0f} %", (1, median), (10, 0), textcoords="offset points", color=colour, va="center", weight="bold")
-    axes.set(xlim=(-0.1, 1.75), ylim=(0, 102), xticks=[0, 1], xticklabels=["trained from 2 states", "trained on from 4"])
+    axes.set(xlim=(-0.1, 1.9), ylim=(0, 102), xticks=[0, 1], xticklabels=["trained from 2 states", "trained on from 4"])
     axes.set_ylabel("region that ends upright [%]")
     axes.set_title(f"States suggested by the audit reach further than random ones\n({len(results)} seeds, their median as a dot)")
     return drawn
@@ -91,13 +94,17 @@ if __name__ == "__main__":
     parser.add_argument("--iterations", type=int, default=600)
     parser.add_argument("--states", type=int, default=1_000, help="drawn from the region by each audit")
     parser.add_argument("--points", type=int, default=21, help="of each audit's maps, a coordinate")
+    parser.add_argument("--workers", type=int, default=1, help="processes, each with a seed at a time")
     parser.add_argument("--output", type=Path, default=Path("closed-loop"))
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     target = asked.output / "results.csv"
-    rows = pd.read_csv(target).to_dict("records") if target.exists() else []
-    for seed in range(len(rows), asked.seeds):
-        rows.append(one_seed(seed, asked.iterations, asked.states, asked.points))
-        pd.DataFrame(rows).to_csv(target, index=False)
-        print(", ".join(f"{name} {value:.3g}" for name, value in rows[-1].items()), flush=True)
-    figure(pd.DataFrame(rows)).savefig(asked.output / "success.png", dpi=200)
+    results = pd.read_csv(target) if target.exists() else pd.DataFrame({"seed": np.array([], int)})
+    missing = [seed for seed in range(asked.seeds) if seed not in set(results.seed)]
+    with ProcessPoolExecutor(asked.workers, multiprocessing.get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(one_seed, seed, asked.iterations, asked.states, asked.points) for seed in missing]):
+            row = done.result()
+            results = pd.concat([results, pd.DataFrame([row])]).sort_values("seed")
+            results.to_csv(target, index=False)
+            print(", ".join(f"{name} {value:.3g}" for name, value in row.items()), flush=True)
+    figure(results).savefig(asked.output / "success.png", dpi=200)

@@ -11,8 +11,9 @@ import optax
 from offspan.errors import OffspanError
 from offspan.experiments.lqr import LQRSpec
 from offspan.experiments.network import NetworkSpec
-from offspan.experiments.registry import spec_from
+from offspan.experiments.registry import located, spec_from, trusting
 from offspan.experiments.spec import Matrix, Positive, Rate, Seed, Spec, Strict, filled, read_toml, to_toml, validated
+from offspan.experiments.system import SystemSpec
 from offspan.files import atomic_write_text
 from offspan.selection import Selection, select
 
@@ -37,9 +38,9 @@ class Chosen(NamedTuple):
     spec: Spec
 
 
-def choose(path: Path, method: str | None = None) -> Chosen:
+def choose(path: Path, method: str | None = None, *, trust_code: bool = False) -> Chosen:
     """Reads a spec with a table [choose], and chooses; `method` takes the place of the table's."""
-    content = read_toml(path)
+    content = located(read_toml(path), path)
     table = content.pop("choose", None)
     if not isinstance(table, dict):
         raise OffspanError(f"{path} has no table [choose]; give it one, with `k` and, unless it is an LQR, `candidates`.")
@@ -47,12 +48,12 @@ def choose(path: Path, method: str | None = None) -> Chosen:
     if given:
         raise OffspanError(f"{path} gives `{given[0]}`, which is what is to be chosen; leave it out.")
     asked = validated(Choose, {**table, **({"method": method} if method else {})}, str(path), inside="choose")
-    return _choose(content, asked, str(path))
+    return _choose(content, asked, str(path), trust_code)
 
 
-def _choose(content: dict[str, Any], asked: Choose, source: str) -> Chosen:
+def _choose(content: dict[str, Any], asked: Choose, source: str, trust_code: bool) -> Chosen:
     rows = asked.candidates
-    is_lqr, dim = content.get("kind", "lqr") == "lqr", content.get("dim")
+    is_lqr, dim = _kind(content) == "lqr", content.get("dim")
     if is_lqr and not (isinstance(dim, list) and len(dim) == 1 and isinstance(dim[0], int) and 0 < dim[0] <= 1000):
         raise OffspanError(f"{source}: `dim` is {dim!r}, but must be a list of one number here, such as [3].")
     if rows is None and not is_lqr:
@@ -64,17 +65,21 @@ def _choose(content: dict[str, Any], asked: Choose, source: str) -> Chosen:
         raise OffspanError(f"{source}: `choose.candidates` has a state twice; list each once.")
     if is_lqr and len(rows[0]) != content["dim"][0]:
         raise OffspanError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
-    first = spec_from(_with_states(content, rows, range(asked.k)), source)
+    first = trusting(spec_from(_with_states(content, rows, range(asked.k)), source), trust_code)
     with jax.enable_x64(first.precision == "float64"):
         selection, candidates = _select(first, asked, rows, source)
     spec = spec_from(_with_states(content, rows, sorted(selection.indices.tolist())), source)
     return Chosen(selection, candidates, spec.model_copy(update={"name": f"{spec.name}-{selection.method}"}))
 
 
+def _kind(content: dict[str, Any]) -> str:
+    return content.get("kind", "system" if "system" in content else "lqr")
+
+
 def _with_states(content: dict[str, Any], rows: list[list[float]], chosen: Any) -> dict[str, Any]:
     seen = [rows[i] for i in chosen]
     filled = {**content, "seen_states": seen}
-    return filled if content.get("kind", "lqr") == "lqr" else {**filled, "unseen_states": [row for row in rows if row not in seen]}
+    return {**filled, "unseen_states": [row for row in rows if row not in seen]} if _kind(content) == "network" else filled
 
 
 def _select(spec: Spec, asked: Choose, rows: list[list[float]], source: str) -> tuple[Selection, np.ndarray]:
@@ -90,8 +95,12 @@ def _select(spec: Spec, asked: Choose, rows: list[list[float]], source: str) -> 
         options["controllers"] = [spec.first_controller(problem, seed) for seed in spec.seeds]
         options["optimizer"] = spec.policy_gradient.transformation()
         options["stop"] = spec.stopping_rule()
+    elif isinstance(spec, SystemSpec):
+        problem, _ = spec.system.make()
+        options["controllers"] = [spec.network.first(problem, spec.system, seed) for seed in spec.seeds]
+        options |= spec.training.options(problem)
     else:
-        raise OffspanError(f"{source}: states are chosen for specs of the kinds lqr and network, not {spec.kind}.")
+        raise OffspanError(f"{source}: states are chosen for specs of the kinds lqr, network and system, not {spec.kind}.")
     candidates = filled(rows, problem.state_dim, spec.precision)
     return select(problem, candidates, asked.k, **options), candidates
 

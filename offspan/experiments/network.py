@@ -15,7 +15,7 @@ from offspan.baselines import adversarial_objective
 from offspan.controllers import MLP, Bounded
 from offspan.errors import OffspanError
 from offspan.experiments.lqr import STATUS_FLAGS
-from offspan.experiments.registry import SYSTEMS, preset_of, system
+from offspan.experiments.registry import preset_of, system
 from offspan.experiments.spec import (
     Arrays,
     Matrix,
@@ -29,8 +29,7 @@ from offspan.experiments.spec import (
     filled,
     result_attributes,
 )
-from offspan.experiments.store import RunFolder
-from offspan.maps import ExtrapolationMap, extrapolation_map
+from offspan.host import own_errors
 from offspan.problems import Problem
 from offspan.rollout import rollout
 from offspan.training import Batch, NoImprovement, Status, diagnose, train_batch
@@ -199,7 +198,7 @@ def to_dataset(spec: NetworkSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
         seed = "seed" if objective == "policy_gradient" else "baseline_seed"
         trained_on = "unseen" if objective == "minimal_cost" else "seen"
         for group, x0s in (("seen", seen), ("unseen", unseen)):
-            X, costs = zip(*(_roll(problem, controller, x0s) for controller in batch.controllers), strict=True)
+            X, costs = zip(*(trajectories_of(problem, controller, x0s) for controller in batch.controllers), strict=True)
             trajectories[f"{objective}_{group}"] = np.stack(X)
             data[f"{objective}_{group}_cost"] = (seed, group), np.stack(costs), {"long_name": f"J(π; x) of each {group} state x"}
             data[f"{objective}_{group}_final"] = (seed, group, "state"), np.stack(X)[:, :, -1], {"long_name": "x_H"}
@@ -209,7 +208,7 @@ def to_dataset(spec: NetworkSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
             f"{objective}_training_cost": (seed, data[f"{objective}_{trained_on}_cost"][1].mean(axis=1), {"long_name": "J of the result"}),
             f"{objective}_curve": ((seed, "iteration"), _filled(batch.cost, len(recorded)), {"long_name": "J(S or U) before an update"}),
         }
-        for i, layer in enumerate(_layers(batch)):
+        for i, layer in enumerate(layers_of(batch)):
             data[f"{objective}_W{i}"] = (seed, f"output{i}", f"input{i}"), layer[0]
             data[f"{objective}_b{i}"] = (seed, f"output{i}"), layer[1]
     coords = {"seed": spec.seeds, "baseline_seed": spec.baseline_seeds, "iteration": recorded}
@@ -229,15 +228,17 @@ def _filled(cost: np.ndarray, length: int) -> np.ndarray:
     return np.pad(cost, ((0, 0), (0, length - cost.shape[1])), constant_values=np.nan)
 
 
-def _roll(problem: Problem, controller: Any, x0s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def trajectories_of(problem: Problem, controller: Any, x0s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Trajectories from each state, and what each costs."""
-    trajectories = jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s)
+    with own_errors(problem, controller) as finished:
+        trajectories = finished(jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s))
     return np.asarray(trajectories.states), problem.cost_scale * np.asarray(trajectories.costs).sum(axis=1)
 
 
-def _layers(batch: Batch) -> list[tuple[np.ndarray, np.ndarray]]:
+def layers_of(batch: Batch) -> list[tuple[np.ndarray, np.ndarray]]:
     """(W, b) of each layer, with a leading axis of runs."""
-    return list(getattr(batch.weights, "net", batch.weights).layers)
+    network = getattr(batch.weights, "policy", batch.weights)  # of an Observed
+    return list(getattr(network, "net", network).layers)
 
 
 def _measures(result: xr.Dataset) -> dict[str, Any]:
@@ -298,34 +299,3 @@ def _settings(spec: NetworkSpec) -> dict[str, Any]:
     rotation = {"rotation": problem.rotation} if hasattr(problem, "rotation") else {}
     preset = {"preset": name} if (name := preset_of(spec)) else {}
     return {**preset, "problem": spec.problem, "horizon": problem.horizon, **time_step, **rotation, **objectives}
-
-
-def map_of_run(
-    folder: RunFolder, coordinates: list[int] | None, *, points: int, margin: float
-) -> tuple[ExtrapolationMap, NetworkSpec, np.ndarray, np.ndarray]:
-    """The map of the controller that the run's figures show, about its seen and unseen states; with the spec and these states.
-
-    The other coordinates are those of the seen states in the mean.
-    """
-    spec = folder.spec()
-    if not isinstance(spec, NetworkSpec):
-        raise OffspanError(f"{folder.path} is a run of the kind {spec.kind}; maps are drawn of network runs.")
-    if points < 2 or points > 1000 or not 0 <= margin < 100:
-        raise OffspanError(f"a map of {points} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
-    chosen = list(dict.fromkeys(coordinates or SYSTEMS[spec.problem].mapped))
-    with jax.enable_x64(spec.precision == "float64"):
-        problem, seen, unseen, _ = make(spec)
-        if not all(0 <= d < problem.state_dim for d in chosen) or len(chosen) > 2:
-            raise OffspanError(
-                f"`--coordinate` {chosen} must be one or two of 0..{problem.state_dim - 1}, the numbers of a {spec.problem}'s state."
-            )
-        axes = {d: _about(np.concatenate([seen, unseen]), d, points, margin) for d in chosen}
-        controller = shown_controller(spec, folder.load_result())
-        return extrapolation_map(problem, controller, axes, at=seen.mean(axis=0)), spec, seen, unseen
-
-
-def _about(states: np.ndarray, coordinate: int, points: int, margin: float) -> np.ndarray:
-    """A coordinate in which the states do not differ is given the spread of the one in which they differ most."""
-    low, high = states[:, coordinate].min(), states[:, coordinate].max()
-    spread = high - low or np.ptp(states, axis=0).max() or 1.0
-    return np.linspace(low - margin * spread, high + margin * spread, points, dtype=states.dtype)

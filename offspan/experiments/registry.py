@@ -62,7 +62,7 @@ SYSTEMS: dict[str, System] = {
     "quadcopter": System(Quadcopter, position=(0, 1, 2), mapped=(0, 2), scene="room"),
 }
 # A kind of experiment is a module of that name in `offspan.experiments` (a `Kind`), and one in `offspan.report`.
-KINDS = ("lqr", "starts", "network", "selection", "ways", "network_ways")
+KINDS = ("lqr", "starts", "network", "selection", "ways", "network_ways", "system")
 
 
 @runtime_checkable
@@ -102,8 +102,21 @@ def system(name: str, settings: Mapping[str, Any]) -> Problem:
     return SYSTEMS[name].make(**settings)
 
 
-def load_spec(path: Path) -> Spec:
-    return spec_from(read_toml(path), str(path))
+def load_spec(path: Path, *, trust_code: bool = False) -> Spec:
+    """With `trust_code`, code that it names may run."""
+    return trusting(spec_from(located(read_toml(path), path), str(path)), trust_code)
+
+
+def located(content: dict[str, Any], path: Path) -> dict[str, Any]:
+    """With the folder of the spec, from which the paths and modules of its system are meant, unless it names another."""
+    if isinstance(content.get("system"), dict):
+        content["system"].setdefault("folder", str(path.parent.resolve()))
+    return content
+
+
+def trusting(spec: Any, trust_code: bool) -> Any:
+    table = getattr(spec, "system", None)
+    return spec.model_copy(update={"system": table.trusted()}) if trust_code and hasattr(table, "trusted") else spec
 
 
 def spec_from(content: dict[str, Any], source: str) -> Spec:
@@ -111,7 +124,7 @@ def spec_from(content: dict[str, Any], source: str) -> Spec:
     if isinstance(content.get("choose"), dict):
         raise OffspanError(f"{source}: its states are still to be chosen; `offspan select` writes a spec that runs.")
     try:
-        found = kind(content.setdefault("kind", "lqr"))
+        found = kind(content.setdefault("kind", "system" if "system" in content else "lqr"))
     except OffspanError as error:
         raise OffspanError(f"{source}: {error}") from None
     return validated(found.SPEC, content, source)

@@ -63,7 +63,7 @@ class Spec(Strict):
     @pydantic.field_validator("*")
     @classmethod
     def _each_once(cls, values: Any) -> Any:
-        if isinstance(values, list) and isinstance(values[0], str | int | float) and len(set(values)) < len(values):
+        if isinstance(values, list) and values and isinstance(values[0], str | int | float) and len(set(values)) < len(values):
             raise OffspanError(f"has a value twice: {values}")
         return values
 

@@ -104,14 +104,8 @@ class RunFolder:
 
     def save_checkpoint(self, spec: Spec, task: str, checkpoint: Checkpoint) -> None:
         arrays, share, seconds = checkpoint
-        content = {**arrays, "share": np.asarray(share), "seconds": np.asarray(seconds), "digest": np.asarray(spec.digest())}
-
-        def write(path: Path) -> None:
-            with path.open("wb") as file:
-                np.savez(file, allow_pickle=False, checksum=np.asarray(_checksum(content)), **content)
-
         self.checkpoints.mkdir(exist_ok=True)
-        atomic_write(self._checkpoint(task), write)
+        save_arrays(self._checkpoint(task), {**arrays, "share": np.asarray(share), "seconds": np.asarray(seconds)}, spec.digest())
 
     def load_checkpoint(self, spec: Spec, task: str) -> Checkpoint | None:
         """Of a task of this spec, if there is one."""
@@ -119,11 +113,7 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            arrays = read_arrays(path)
-            if str(arrays.pop("checksum", "")) != _checksum(arrays):
-                raise OffspanError("it is not as it was written")
-            if str(arrays.pop("digest")) != spec.digest():
-                raise OffspanError("it belongs to another spec")
+            arrays = load_arrays(path, spec.digest())
             share, seconds = float(arrays.pop("share")), float(arrays.pop("seconds"))
             return Checkpoint(arrays, share, seconds)
         except OffspanError as error:
@@ -234,6 +224,27 @@ def _commit() -> str | None:
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def save_arrays(path: Path, arrays: Arrays, digest: str) -> None:
+    """With a checksum, and the digest of what they belong to."""
+    content = {**arrays, "digest": np.asarray(digest)}
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, checksum=np.asarray(_checksum(content)), **content)
+
+    atomic_write(path, write)
+
+
+def load_arrays(path: Path, digest: str) -> dict[str, np.ndarray]:
+    """Of `save_arrays`, whole and of this digest."""
+    arrays = read_arrays(path)
+    if str(arrays.pop("checksum", "")) != _checksum(arrays):
+        raise OffspanError("it is not as it was written")
+    if str(arrays.pop("digest")) != digest:
+        raise OffspanError("it belongs to another spec")
+    return arrays
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:

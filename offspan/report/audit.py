@@ -10,7 +10,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 import offspan
-from offspan.audit import NEAR, Audit, Outcome
+from offspan.audit import Audit, Outcome
 from offspan.errors import OffspanError
 from offspan.files import atomic_write_text
 from offspan.maps import ExtrapolationMap
@@ -18,6 +18,7 @@ from offspan.report.page import TEMPLATES, Picture, picture
 from offspan.report.results import BLUE, COLOURS, VERMILLION, legend_below, styled, subplots
 from offspan.report.tables import Table, number
 from offspan.report.ways import DASHES
+from offspan.suggestions import NEAR
 
 MARKS: dict[str, dict[str, Any]] = {
     "trained from": {"marker": "o", "facecolor": "white"},

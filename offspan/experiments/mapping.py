@@ -1,0 +1,56 @@
+"""From a finished run to the map of its controller."""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from offspan.errors import OffspanError
+from offspan.experiments import network, system
+from offspan.experiments.registry import SYSTEMS, trusting
+from offspan.experiments.store import RunFolder
+from offspan.maps import ExtrapolationMap, extrapolation_map
+
+
+class RunMap(NamedTuple):
+    """The map of the controller that the run's figures show, its spec, and what is marked on it."""
+
+    map: ExtrapolationMap
+    spec: Any
+    coordinates: tuple[str, ...]
+    seen: np.ndarray
+    unseen: np.ndarray
+
+
+def map_of_run(folder: RunFolder, coordinates: list[int] | None, *, points: int, margin: float, trust_code: bool = False) -> RunMap:
+    """Over the region of the spec where it gives one, else about its states; the other coordinates are those of the mean seen state."""
+    spec = trusting(folder.spec(), trust_code)
+    if not isinstance(spec, network.NetworkSpec | system.SystemSpec):
+        raise OffspanError(f"{folder.path} is a run of the kind {spec.kind}; maps are drawn of runs of the kinds network and system.")
+    if points < 2 or points > 1000 or not 0 <= margin < 100:
+        raise OffspanError(f"a map of {points} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
+    with jax.enable_x64(spec.precision == "float64"):
+        region: dict[int, list[float]] = {}
+        if isinstance(spec, network.NetworkSpec):
+            problem, seen, unseen, _ = network.make(spec)
+            controller, mapped = network.shown_controller(spec, folder.load_result()), list(SYSTEMS[spec.problem].mapped)
+        else:
+            problem, _ = spec.system.make()
+            seen = spec.seen(problem)
+            controller, unseen = system.shown_controller(spec, folder.load_result(), problem), seen[:0]
+            region = {int(d): interval for d, interval in (spec.region or {}).items()}
+            mapped = [*region, *(d for d in range(problem.state_dim) if d not in region)][:2]
+        chosen = list(dict.fromkeys(coordinates or mapped))
+        if not all(0 <= d < problem.state_dim for d in chosen) or len(chosen) > 2:
+            raise OffspanError(f"`--coordinate` {chosen} must be one or two of 0..{problem.state_dim - 1}, the numbers of a state.")
+        known = np.concatenate([seen, unseen])
+        axes = {d: np.linspace(*region[d], points) if d in region else _about(known, d, points, margin) for d in chosen}
+        found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0))
+        return RunMap(found, spec, problem.coordinates, seen, unseen)
+
+
+def _about(states: np.ndarray, coordinate: int, points: int, margin: float) -> np.ndarray:
+    """A coordinate in which the states do not differ is given the spread of the one in which they differ most."""
+    low, high = states[:, coordinate].min(), states[:, coordinate].max()
+    spread = high - low or np.ptp(states, axis=0).max() or 1.0
+    return np.linspace(low - margin * spread, high + margin * spread, points, dtype=states.dtype)

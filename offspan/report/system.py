@@ -1,0 +1,91 @@
+"""The report of controllers trained on a system of one's own."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from offspan.report.results import BLUE, COLOURS, DIVERGED, Report, iteration_axis, quick_mark, styled, subplots
+from offspan.report.tables import Table, number
+
+SHOWN = 6  # coordinates and states that a figure has room for
+
+
+def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
+    data = result[["status", "iterations_made", "training_cost"]].to_dataframe().reset_index()
+    captions = {
+        "training": "The training cost J(S) against iterations, a line for each seed.",
+        "trajectories": "The trajectories from the seen states, each coordinate against the time step, of the seed of the lowest cost.",
+    }
+
+    def figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
+        return {
+            "training": (training_curves(result), result.cost.to_dataframe().reset_index()),
+            "trajectories": (trajectories(result), result.trajectory.to_dataframe().reset_index()),
+        }
+
+    return Report({"table": cost_table(result)}, data, captions, figures)
+
+
+def cost_table(result: xr.Dataset) -> Table:
+    """A row for each seed, with the cost of each seen state where there is room."""
+    seen = range(result.sizes["seen"] if result.sizes["seen"] <= SHOWN else 0)
+    rows = []
+    for seed in result.seed.values:
+        one = result.sel(seed=seed)
+        ended = "diverged" if int(one.status) == DIVERGED else "trained"
+        costs = [number(float(one.seen_cost[i]), ".4g") for i in seen]
+        rows.append([str(seed), ended, f"{int(one.iterations_made):,}", number(float(one.training_cost), ".4g"), *costs])
+    headings = ["seed", "", "iterations", "J(S)", *(f"J(x{i + 1})" for i in seen)]
+    coordinates = ", ".join(_coordinates(result))
+    note = f"x1, x2, … are the seen states, in the order of the spec. Coordinates: {coordinates}. Seed {int(result.shown_seed)} is shown."
+    return Table(
+        f"{quick_mark(result)}{result.attrs['name']}: {result.attrs['system']}, H = {result.attrs['horizon']}", headings, rows, note
+    )
+
+
+@styled
+def training_curves(result: xr.Dataset) -> Figure:
+    """From where the whole horizon counts; costs before are of shorter ones."""
+    figure, ax = subplots(6.4, 3.8)
+    whole = result.sel(iteration=result.iteration >= int(result.attrs.get("since", 0)))
+    for seed in result.seed.values:
+        is_shown = seed == int(result.shown_seed)
+        ax.plot(
+            whole.iteration, whole.cost.sel(seed=seed), color=BLUE if is_shown else "0.7", zorder=2 + is_shown, linewidth=1.0 + is_shown
+        )
+    ax.set_xlim(0, int(result.iteration[-1]))
+    if np.nanmin(whole.cost) > 0:
+        ax.set_yscale("log")
+    iteration_axis(ax, 5, "iteration of policy gradient")
+    ax.set_ylabel("training cost J(S)")
+    others = "" if result.sizes["seed"] == 1 else f" (seed {int(result.shown_seed)} in blue, the others in grey)"
+    figure.suptitle(f"{quick_mark(result)}{result.attrs['name']}: training cost{others}")
+    return figure
+
+
+@styled
+def trajectories(result: xr.Dataset) -> Figure:
+    names = _coordinates(result)[:SHOWN]
+    figure, axes = subplots(6.4, 1.6 * len(names) + 0.8, len(names), 1, sharex=True, squeeze=False)
+    for d, (ax, name) in enumerate(zip(axes[:, 0], names, strict=True)):
+        for i in range(min(result.sizes["seen"], len(COLOURS))):
+            ax.plot(result.trajectory[i, :, d], color=COLOURS[i], label=f"x{i + 1}")
+        ax.set_ylabel(name)
+    axes[-1, 0].set_xlabel("time step h")
+    axes[0, 0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=SHOWN)
+    figure.suptitle(f"{quick_mark(result)}{result.attrs['name']}: from the seen states, seed {int(result.shown_seed)}")
+    return figure
+
+
+def _coordinates(result: xr.Dataset) -> list[str]:
+    """By their numbers where the names are not as they were written."""
+    try:
+        names = json.loads(result.attrs["state_names"])
+    except (ValueError, RecursionError):
+        names = None
+    n = result.sizes["state"]
+    well = isinstance(names, list) and len(names) == n and all(isinstance(name, str) for name in names)
+    return names if well else [f"x_{d + 1}" for d in range(n)]

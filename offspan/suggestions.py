@@ -1,0 +1,103 @@
+"""Which initial states to add to those that a controller was trained on, and what that is expected to gain."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from offspan.exploration import coverage
+from offspan.host import own_errors
+from offspan.problems.base import Problem
+from offspan.rollout import rollout
+
+NEAR = 0.1  # of the region's width in each coordinate: this close to what training visits is near
+MATTERS = 0.02  # a share of the region below which nothing is worth adding a state for
+BINS = 8  # of the curve over distance
+CANDIDATES = 400  # failing states that are looked at as states to add, at most
+
+
+class Curve(NamedTuple):
+    """Success against the distance to what training visits, in widths of the region: bins of equally many states."""
+
+    distance: np.ndarray  # (b,): the middle of each bin
+    success: np.ndarray  # (b,)
+    correlation: float  # Spearman's, between distance and failure; NaN where all succeed or all fail
+
+
+class Suggestion(NamedTuple):
+    """States to add to those that are trained on, and by how much the share of the region that succeeds is expected to grow."""
+
+    states: np.ndarray  # (k, n)
+    gain: float
+    note: str
+
+
+def success_by_distance(distances: np.ndarray, successes: np.ndarray) -> Curve:
+    from scipy.stats import spearmanr  # which `import offspan` must not load
+
+    bins = np.array_split(np.argsort(distances, kind="stable"), min(BINS, len(distances)))
+    varied = len(np.unique(distances)) > 1 and len(np.unique(successes)) > 1
+    correlation = float(spearmanr(distances, 1 - successes).statistic) if varied else float("nan")  # pyright: ignore[reportAttributeAccessIssue]
+    middle, success = (np.array([values[one].mean() for one in bins]) for values in (distances, successes))
+    return Curve(middle, success, correlation)
+
+
+def expected_gain(distances: np.ndarray, successes: np.ndarray, closer: np.ndarray) -> float:
+    """mean p(closer) − p(distances), where p, success as a function of distance, is the best fit that never increases.
+
+    Exact where success depends on the distance to what training visits alone, and training does for the new states what it did for the old.
+    """
+    from scipy.optimize import isotonic_regression
+
+    farthest = np.max(distances[np.isfinite(distances)], initial=0.0) + 1.0  # where training visits nothing finite, all are that far
+    at, which, counts = np.unique(np.where(np.isfinite(distances), distances, farthest), return_inverse=True, return_counts=True)
+    means = np.bincount(which, successes) / counts
+    fitted = isotonic_regression(means, weights=counts, increasing=False).x
+    return float(np.interp(closer, at, fitted).mean() - successes.mean())  # the fit has the mean of what it fits
+
+
+def suggest(
+    problem: Problem, controller: Any, states: np.ndarray, successes: np.ndarray, distances: np.ndarray, scale: np.ndarray, count: int
+) -> Suggestion:
+    """Greedily, the failing states whose trajectories come near to most of the failing states that are not near to one already."""
+    failing = states[successes < 0.5]
+    share = len(failing) / len(states)
+    if share < MATTERS:
+        said = f"It hardly matters here: {1 - share:.1%} of the region succeeds already, so that no state is worth adding."
+        return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
+    some = failing[np.linspace(0, len(failing) - 1, min(len(failing), CANDIDATES)).astype(int)]
+    covers = _reached(problem, controller, some, failing, scale)
+    chosen, left = [], np.ones(len(failing), bool)
+    while len(chosen) < count and left.any():
+        best = int(np.argmax((covers & left[None]).sum(axis=1)))
+        if not np.any(covers[best] & left):
+            break
+        chosen.append(best)
+        left &= ~covers[best]
+    added = some[chosen]
+    closer = np.minimum(distances, np.asarray(coverage(problem, controller, added, states, scale=scale)))
+    gain = expected_gain(distances, successes, closer)
+    these = "this state" if len(chosen) == 1 else f"these {len(chosen)} states"
+    near = successes[distances <= NEAR]
+    said = f"Add {these} to those it is trained on: as distance predicts success, {gain:.0%} more of the region should succeed."
+    if len(near) and near.mean() < 0.5:
+        said = f"It fails near to what training visits, too ({near.mean():.0%} succeeds there): train it further first. {said}"
+    elif gain < MATTERS:
+        said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) does not lie far from training. {said}"
+    return Suggestion(added, gain, said)
+
+
+def _reached(problem: Problem, controller: Any, some: np.ndarray, failing: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """(c, f): whether the trajectory from a candidate comes near to a failing state."""
+    with own_errors(problem, controller) as finished:
+        X = np.asarray(finished(_states(problem, controller, jnp.asarray(some)))) / scale
+    Z = failing / scale
+    with np.errstate(over="ignore", invalid="ignore"):  # of trajectories that grow beyond all bounds
+        return np.stack([np.any(np.linalg.norm(Z[:, None] - one[None], axis=2) <= NEAR, axis=1) for one in X])
+
+
+@eqx.filter_jit
+def _states(problem, controller, x0s):
+    return jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s)
