@@ -273,3 +273,13 @@ def test_the_study_of_the_whole_loop_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "suggested" in (tmp_path / "results.csv").read_text()
     assert (tmp_path / "success.png").exists()
+
+
+def test_scores_of_an_unstable_plant_at_rest_are_warned_of():
+    """x' = 2x grows 2³⁰-fold over the horizon; begun with a stabilising gain it does not, and nothing is said."""
+    plant = offspan.LQR([[2.0, 0.1], [0.0, 1.5]], [[0.0], [1.0]], R=[[1.0]], horizon=30)
+    with pytest.warns(UserWarning, match=r"grow to 1e\+09 times the candidates' length.*stationary_controller"):
+        chosen = offspan.select(plant, jnp.eye(2), 1, method="gramian-trace", key=jax.random.key(0))
+    assert np.max(np.abs(chosen.scores)) > 1e15
+    steady = offspan.Linear(offspan.stationary_controller(plant))
+    assert not offspan.select(plant, jnp.eye(2), 1, method="gramian-trace", key=jax.random.key(0), controllers=[steady]).note

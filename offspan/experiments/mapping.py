@@ -30,7 +30,7 @@ def map_of_run(folder: RunFolder, coordinates: list[int] | None, *, points: int,
     if points < 2 or points > 1000 or not 0 <= margin < 100:
         raise OffspanError(f"a map of {points} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
     with jax.enable_x64(spec.precision == "float64"):
-        region: dict[int, list[float]] = {}
+        region: dict[int, tuple[float, float]] = {}
         if isinstance(spec, network.NetworkSpec):
             problem, seen, unseen, _ = network.make(spec)
             controller, mapped = network.shown_controller(spec, folder.load_result()), list(SYSTEMS[spec.problem].mapped)
@@ -38,7 +38,7 @@ def map_of_run(folder: RunFolder, coordinates: list[int] | None, *, points: int,
             problem, _ = spec.system.make()
             seen = spec.seen(problem)
             controller, unseen = system.shown_controller(spec, folder.load_result(), problem), seen[:0]
-            region = {int(d): interval for d, interval in (spec.region or {}).items()}
+            region = {int(d): (low, high) for d, (low, high) in (spec.region or {}).items()}
             mapped = [*region, *(d for d in range(problem.state_dim) if d not in region)][:2]
         chosen = list(dict.fromkeys(coordinates or mapped))
         if not all(0 <= d < problem.state_dim for d in chosen) or len(chosen) > 2:

@@ -115,7 +115,8 @@ def located(content: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def trusting(spec: Any, trust_code: bool) -> Any:
-    table = getattr(spec, "system", None)
+    """The spec, whose code may run if that is said."""
+    table: Any = getattr(spec, "system", None)
     return spec.model_copy(update={"system": table.trusted()}) if trust_code and hasattr(table, "trusted") else spec
 
 

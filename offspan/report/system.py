@@ -1,6 +1,7 @@
 """The report of controllers trained on a system of one's own."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -83,7 +84,7 @@ def trajectories(result: xr.Dataset) -> Figure:
 def _coordinates(result: xr.Dataset) -> list[str]:
     """By their numbers where the names are not as they were written."""
     try:
-        names = json.loads(result.attrs["state_names"])
+        names: Any = json.loads(result.attrs["state_names"])
     except (ValueError, RecursionError):
         names = None
     n = result.sizes["state"]

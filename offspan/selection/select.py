@@ -25,6 +25,8 @@ from offspan.selection.pilots import Training, costs_from
 from offspan.states import unseen_directions
 from offspan.training import Estimator, Status, StoppingRule, train_batch
 
+RUNS_AWAY = 1e3  # trajectories of an untrained system that grow by more say little about those of a trained one
+
 
 class Selection(NamedTuple):
     """k chosen candidates. `scores` (c,) is what each candidate is worth to the method (`offspan.selection.methods.METHODS` says how).
@@ -143,8 +145,16 @@ def _exploration(setting: Setting) -> tuple[bool, str]:
     where that cannot be told."""
     problem, candidates = setting.problem, setting.candidates
     tolerance = 100 * float(jnp.finfo(candidates.dtype).eps)
+    said = ""
     for controller in setting.controllers:
         X = np.asarray(visited_states(problem, controller, candidates), float)
+        lengths = np.linalg.norm(X / np.asarray(setting.scale)[None, None], axis=2)
+        growth = lengths.max() / max(lengths[:, 0].max(), float(np.finfo(float).tiny))
+        if RUNS_AWAY < growth < np.inf:
+            said = (
+                f"before training, trajectories grow to {growth:.0e} times the candidates' length, so that scores tell where an unstable "
+                "system runs away to; begin with `controllers` that stabilise it, such as stationary_controller's, or shorten the horizon."
+            )
         if isinstance(problem, LQR):
             if isinstance(controller, Linear):
                 stepped = [problem.B @ lqr_gradient(problem, controller.K, x[None]) @ x for x in candidates]
@@ -159,7 +169,7 @@ def _exploration(setting: Setting) -> tuple[bool, str]:
             said = "trajectories overflow at the start, so nothing can be compared; shorten the horizon, or begin with a better controller."
             return True, said
         if np.max(moved) > tolerance:
-            return True, ""
+            return True, said
     where = "on the line through it" if isinstance(problem, LQR) else "where it is"
     return (
         False,

@@ -1,8 +1,10 @@
 """Gymnasium's environments as problems: classic control and MuJoCo, reset to any state."""
 
 import importlib.util
+import multiprocessing
 import threading
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -11,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from offspan import host
-from offspan.errors import OffspanError, extra
+from offspan.errors import OffspanError, as_count, extra
 from offspan.problems.base import BlackBox
 from offspan.systems.mujoco import joint_names, quiet
 
@@ -44,6 +46,7 @@ def from_gymnasium(
     stage_cost: Callable[..., Any] | None = None,
     done: Callable[..., Any] | None = None,
     cost_scale: float = 1.0,
+    processes: int = 1,
 ) -> BlackBox:
     """x_{h+1} and −reward of `env.step(u_h)` from the state x_h, without wrappers and without the environment's time limit  [beyond R24].
 
@@ -52,7 +55,8 @@ def from_gymnasium(
     terminates, the trajectory ends, and costs nothing from then on (with your own stage cost: what it says of that state); a start at such
     a state has ended at once. For environments whose end offspan does not know, `done(X)` says which states of a batch are the end. For
     discrete actions a control has one number for each, and the largest is taken. All states go through one environment, one after another,
-    your own if you pass one.
+    your own if you pass one. With `processes`, and the id of an environment, each process has one of its own and a share of the states, to
+    the same bits; a script that does so starts its work under `if __name__ == "__main__":`.
 
     >>> import numpy as np, offspan
     >>> from offspan.systems.gymnasium import from_gymnasium
@@ -63,6 +67,8 @@ def from_gymnasium(
     19.739209
     """
     environment = _Environment("from_gymnasium", env_or_id, knows_its_end=done is not None)
+    if as_count("from_gymnasium", "processes", processes, least=1) > 1:
+        environment.share_with(env_or_id, processes)
     return BlackBox(
         environment.step,
         environment.cost if stage_cost is None else stage_cost,
@@ -127,6 +133,8 @@ class _Environment:
         self.env: Any = env_or_id.unwrapped  # a wrapper has no state to set, and may count time steps
         self.env.reset(seed=0)
         self.memo, self.knows_its_end = {}, knows_its_end
+        self.pool: ProcessPoolExecutor | None = None
+        self.shares = 1
         self.is_mujoco = hasattr(self.env, "set_state") and hasattr(self.env, "model") and hasattr(self.env, "data")
         name = type(self.env).__name__
         if self.is_mujoco:
@@ -148,6 +156,13 @@ class _Environment:
         self.bounds = (space.low.astype(float), space.high.astype(float)) if limited else None
         names = joint_names(self.env.model) if self.is_mujoco else NAMES.get(name, ())
         self.names = names if len(names) == self.state_dim else None
+
+    def share_with(self, name: Any, processes: int) -> None:
+        """Has the steps made by processes, each with an environment of that name."""
+        if not isinstance(name, str):
+            raise OffspanError(f"from_gymnasium: `processes` is {processes}, but each needs an environment of its own; pass the id of one.")
+        opened = {"mp_context": multiprocessing.get_context("spawn"), "initializer": _open, "initargs": (name, self.knows_its_end)}
+        self.pool, self.shares = ProcessPoolExecutor(processes, **opened), processes
 
     def step(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
         return self._advance(X, U)[0]
@@ -177,13 +192,22 @@ class _Environment:
         key = (X.dtype.str, X.tobytes(), U.tobytes())
         with _lock:
             if key not in self.memo:
-                following, rewards = np.empty_like(X), np.empty(len(X))
-                for i, (x, u) in enumerate(zip(X, U, strict=True)):
-                    following[i], rewards[i] = self._advance_one(x, u)
+                following, rewards = self.advance_rows(X, U) if self.pool is None else self._advance_apart(self.pool, X, U)
                 while len(self.memo) >= KEPT:
                     del self.memo[next(iter(self.memo))]
                 self.memo[key] = following, rewards
             return self.memo[key]
+
+    def advance_rows(self, X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        following, rewards = np.empty_like(X), np.empty(len(X))
+        for i, (x, u) in enumerate(zip(X, U, strict=True)):
+            following[i], rewards[i] = self._advance_one(x, u)
+        return following, rewards
+
+    def _advance_apart(self, pool: ProcessPoolExecutor, X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        parts = pool.map(_advance_in_process, np.array_split(X, self.shares), np.array_split(U, self.shares))
+        following, rewards = zip(*parts, strict=True)
+        return np.concatenate(following), np.concatenate(rewards)
 
     def _advance_one(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, float]:
         self._set(x)
@@ -213,3 +237,14 @@ class _Environment:
         self._set(x)
         show = next((getattr(self.env, name) for name in ("_get_obs", "_get_ob") if hasattr(self.env, name)), None)
         return np.asarray(x if show is None else show(), float)
+
+
+_of_process: list[_Environment] = []  # of a process that `share_with` started
+
+
+def _open(name: str, knows_its_end: bool) -> None:
+    _of_process.append(_Environment("from_gymnasium", name, knows_its_end=knows_its_end))
+
+
+def _advance_in_process(X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return _of_process[0].advance_rows(X, U)
