@@ -24,8 +24,7 @@ def code_with_output(page: str) -> list[tuple[str, str]]:
 PAGES = {
     "README.md": 1,
     "docs/index.md": 1,
-    "docs/own_system.md": 1,
-    "docs/others.md": 1,
+    "docs/own_system.md": 2,
     "docs/experiments.md": 1,
     "docs/networks.md": 1,
     "docs/selection.md": 1,

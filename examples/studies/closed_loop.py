@@ -9,7 +9,10 @@ finished seed is a line of results.csv, and the same command runs only those tha
 """
 
 import argparse
+import importlib.metadata
+import json
 import multiprocessing
+import platform
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -107,4 +110,9 @@ if __name__ == "__main__":
             results = pd.concat([results, pd.DataFrame([row])]).sort_values("seed")
             results.to_csv(target, index=False)
             print(", ".join(f"{name} {value:.3g}" for name, value in row.items()), flush=True)
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "equinox", "optax", "numpy", "gymnasium")}
+    machine = {"python": platform.python_version(), "processor": platform.machine(), "platform": jax.default_backend()}
+    settings = {name: value for name, value in vars(asked).items() if name not in ("output", "workers")}
+    origin = {"offspan": offspan.__version__, "packages": versions, **machine, "settings": settings}
+    (asked.output / "provenance.json").write_text(json.dumps(origin, indent=2) + "\n")
     figure(results).savefig(asked.output / "success.png", dpi=200)
