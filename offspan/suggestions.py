@@ -80,10 +80,10 @@ def suggest(
     closer = np.minimum(distances, np.asarray(coverage(problem, controller, added, states, scale=scale)))
     gain = expected_gain(distances, successes, closer)
     these = "this state" if len(chosen) == 1 else f"these {len(chosen)} states"
-    near = successes[distances <= NEAR]
+    nearest = successes[distances <= max(NEAR, np.quantile(distances, 1 / BINS))].mean()
     said = f"Add {these} to those it is trained on: as distance predicts success, {gain:.0%} more of the region should succeed."
-    if len(near) and near.mean() < 0.5:
-        said = f"It fails near to what training visits, too ({near.mean():.0%} succeeds there): train it further first. {said}"
+    if nearest < 0.5:
+        said = f"It fails nearest to what training visits, too ({nearest:.0%} succeeds there): train it further first. {said}"
     elif gain < MATTERS:
         said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) does not lie far from training. {said}"
     return Suggestion(added, gain, said)
