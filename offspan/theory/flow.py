@@ -101,7 +101,7 @@ def flow_ratios(u: Float[np.ndarray, "n"], horizon: int | float, seen: ArrayLike
 def arrows_by_quadrature(horizon: int) -> Float[np.ndarray, "n"]:
     """The end of the flow for S = {e_1} and H ≤ D, without time: u_1, …, u_H as functions of u_H, which falls from 1 until u_1 = 0.
 
-    du_{d−1} = (1 + 1/(u_d w_d)) du_d with w_H = 1 and w_{d−1} = 1 + u_d w_d. So u_{H−1} = u_H + ln u_H, and each arrow before it is an
+    du_{d−1} = (1 + 1/(u_d c_d)) du_d with c_H = 1 and c_{d−1} = 1 + u_d c_d. So u_{H−1} = u_H + ln u_H, and each arrow before it is an
     integral of those after it.
 
     >>> arrows_by_quadrature(2).round(10).tolist()
@@ -110,10 +110,10 @@ def arrows_by_quadrature(horizon: int) -> Float[np.ndarray, "n"]:
     H = as_count("arrows_by_quadrature", "horizon", horizon, least=2)
 
     def slopes(last: float, others: np.ndarray) -> np.ndarray:
-        u, slope, onwards = np.append(others, last), np.ones(H), 1.0
+        u, slope, c = np.append(others, last), np.ones(H), 1.0
         for d in range(H - 1, 0, -1):
-            slope[d - 1] = (1 + 1 / (u[d] * onwards)) * slope[d]
-            onwards = 1 + u[d] * onwards
+            slope[d - 1] = (1 + 1 / (u[d] * c)) * slope[d]
+            c = 1 + u[d] * c
         return slope[:-1]
 
     def first(last: float, others: np.ndarray) -> float:
