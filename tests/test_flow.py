@@ -1,5 +1,6 @@
 """Gradient flow on the shift [beyond R24]: the equation, its end, and what is drawn of it."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -119,6 +120,27 @@ def test_an_infinite_horizon_by_its_orbit(dim, ratio):
     assert end[1:].mean() == pytest.approx(ratio, abs=5e-5)
     apart = [shift_flow(dim, H, [0])[1:].mean() - end[1:].mean() for H in (200, 400)]
     assert apart[0] / apart[1] == pytest.approx(4, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("dim", "horizon", "seen", "count"),
+    [
+        *((2, 2, [0], 1), (2, 3, [0], 0), (2, 4, [0], 0), (2, math.inf, [0], 1), (2, 2, [0, 1], 1)),
+        *((3, 3, [0], 1), (3, 4, [0], 0), (3, 3, [0, 1], 0), (3, math.inf, [0], 0), (4, 4, [0], 1), (4, 2, [0, 2], 2)),
+    ],
+)
+def test_first_integrals_that_are_polynomials_and_logarithms(dim, horizon, seen, count):
+    """How many I = Σ c_m u^m + Σ b_d ln u_d of low degree have Σ_d θ_d ∂I/∂u_d = 0 at random points: what docs/flow.md says of them."""
+    degree = 5 if dim < 4 else 3
+    powers = np.array([m for m in itertools.product(range(degree + 1), repeat=dim) if 0 < sum(m) <= degree], float)
+    rows = []
+    for u in np.random.default_rng(0).uniform(0.3, 1.7, (3 * len(powers), dim)):
+        theta = endless_path_sums(u, np.array(seen)) if horizon == math.inf else path_sums(u, horizon, np.array(seen))
+        rates = theta / u / np.linalg.norm(theta)
+        rows.append([*(np.prod(u**powers, axis=1) * (powers @ rates)), *rates])
+    values = np.linalg.svd(np.array(rows), compute_uv=False)
+    assert np.sum(values < 1e-11 * values[0]) == count
+    assert values[len(values) - count - 1] > 1e-8 * values[0]  # the others are clearly not
 
 
 @pytest.mark.parametrize("seen", [[0], [0, 2], [1, 2, 3]])

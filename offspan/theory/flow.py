@@ -55,7 +55,7 @@ def shift_flow(dim: int, horizon: int | float, seen: ArrayLike, time: float = ma
     """The squared arrows u_d of the shift after gradient flow from K = 0 for so long, by default to its end; `seen` are indices of basis
     states, e_1 being 0, and `horizon` may be math.inf.
 
-    The end is right to about 1e-13. Seen arrows decay at least as e^{−4t/|S|}, so that after t the others change by at most
+    The end is right to 1e-12. Seen arrows decay at least as e^{−4t/|S|}, so that after t the others change by at most
     |S| H(H+1)/2 e^{−4t/|S|}, relatively; the equation is integrated until that is 1e-16, by DOP853 with a tolerance of 1e-13 a step.
 
     >>> shift_flow(2, 2, [0]).round(10).tolist()  # S = {e_1}: the omega constant
