@@ -95,7 +95,7 @@ def test_the_end_at_horizon_three_is_the_root_of_one_equation():
     """φ(w) = ∫_w^1 ds / (s φ(s)) with φ(w) = w + ln w; then u_3 = w and u_2 = φ(w)."""
     phi = lambda w: w + math.log(w)  # noqa: E731
     u_1 = lambda w: phi(w) - scipy.integrate.quad(lambda s: 1 / (s * phi(s)), w, 1, epsabs=1e-13)[0]  # noqa: E731
-    w = scipy.optimize.brentq(u_1, 0.6, 0.99, xtol=1e-14)
+    w = scipy.optimize.root_scalar(u_1, bracket=(0.6, 0.99), xtol=1e-14).root
     np.testing.assert_allclose(shift_flow(3, 3, [0]), [0, phi(w), w], atol=1e-11)
 
 
