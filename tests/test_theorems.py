@@ -9,7 +9,7 @@ import pytest
 
 import offspan
 from offspan.exploration import krylov_rank, visited_states
-from offspan.theory import closed_forms, exploring, gaussian, genus, noise, random_systems, regularized, riccati, underdetermined
+from offspan.theory import closed_forms, exploring, flow, gaussian, genus, noise, random_systems, regularized, riccati, underdetermined
 from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr
 from offspan.theory.genus import Laurent
 from offspan.theory.monte_carlo import stepped_measures
@@ -77,7 +77,15 @@ def one_step_short(problem, K, x0s):
     return ORIGINAL_GRADIENT_SUM(shorter, K, x0s)
 
 
+def each_arrow_once(u, horizon, seen):
+    """θ_d as if an arrow that a path takes again did not count again."""
+    path = (seen[:, None] + np.arange(horizon)) % len(u)
+    later = np.cumsum(np.cumprod(u[path], axis=1)[:, ::-1], axis=1)[:, ::-1]
+    return np.bincount(path[:, : len(u)].ravel(), later[:, : len(u)].ravel(), minlength=len(u)) / len(seen)
+
+
 DECAY_RATE, LEAST = noise.decay_rate, noise.least_expected_cost
+PATH_SUMS, LAMBERT_W = flow.path_sums, flow.lambertw
 ORIGINAL_GRADIENT_SUM = closed_forms.lqr_gradient_sum
 ORIGINAL_RATE = underdetermined.careful_rate
 
@@ -131,6 +139,14 @@ FALSE_VARIANTS = {
     "lem:shift_Kpg_K2": [(closed_forms, "shift_alpha", off_by_one_in_d), (closed_forms, "shift_alpha", without_the_factor_2)],
     "beyond:shift_any_horizon": [(closed_forms, "shift_alpha_any_horizon", printed_for_all_horizons)],
     "beyond:shift_any_start": [(closed_forms, "shift_from", through_any_matrix)],
+    "beyond:shift_flow": [
+        (flow, "path_sums", each_arrow_once),
+        (flow, "path_sums", lambda u, horizon, seen: PATH_SUMS(u, horizon, seen) / 2),  # the same end, at half the speed
+    ],
+    "beyond:omega": [
+        (flow, "lambertw", lambda x: np.round(LAMBERT_W(x), 9)),
+        (flow, "arrows_by_quadrature", lambda dim: flow.shift_flow(dim, dim + 1, [0])),
+    ],
     "lem:min_norm": [(underdetermined, "nonextrapolating_controller", some_control_elsewhere)],
     "cor:no_euc_norm_min": [(closed_forms, "shift_norm_gap", lambda alpha: float(np.sum((1 - alpha) ** 2)))],
     "prop:shift_diag_q": [(closed_forms, "shift_alpha", off_by_one_in_d)],

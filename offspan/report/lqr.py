@@ -15,9 +15,11 @@ from matplotlib.ticker import MaxNLocator
 from offspan.report import results
 from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quartiles, quick_mark, styled, subplots
 from offspan.report.tables import Table, from_columns, number
+from offspan.theory.flow import flow_ratios, shift_flow
 
 MEASURES = ("normalized_optimality", "normalized_cost")
 FINALS = (*MEASURES, "excess_training_cost", "cost")  # reported for the end of training
+SYSTEM = ("A", "B", "Q", "R")
 SWEPT = {"D": "dim", "H": "horizon", "η": "learning_rate", "seen": "seen"}  # as figures call the coordinates of a result
 EXPECTED = {"identity": "= 1", "shift": "< 1", "gaussian": "< 1"}
 SYSTEM_COLOURS = {"identity": results.BLUE, "shift": results.ORANGE, "gaussian": results.GREEN, "gaussian-abq": results.PINK}
@@ -27,6 +29,7 @@ TITLES = {
     "normalized_optimality": r"optimality measure  $E_{\mathrm{opt}}(K)\,/\,E_{\mathrm{opt}}(K_{\mathrm{no\!-\!ext}})$",
     "normalized_cost": r"cost measure  $E_{\mathrm{cost}}(K)\,/\,E_{\mathrm{cost}}(K_{\mathrm{no\!-\!ext}})$",
 }
+FLOW_MARK = {"fmt": "D", "color": "black", "markeredgecolor": "white", "markersize": 5.5, "label": "gradient flow, predicted", "zorder": 4}
 SCALE = "1 = no extrapolation, 0 = perfect"
 POINTS = 200  # on a curve against iterations: more cannot be told apart
 
@@ -112,7 +115,7 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
     """Both normalised measures against the number of seen states: medians over seeds, whiskers at the quartiles.
 
     The form of [R24, fig:lqr_experiments_main]. A median of +∞ (half of the runs diverged) or that is not defined has no bar, but a
-    label that says so.
+    label that says so. On the bars of the shift, where gradient flow is after the same η · iterations, which takes no training.
     """
     rows, letters = _with(result, beside), ("D", "H", "η")
     counts, bars, several = sorted(set(rows.seen)), _groups(rows, letters), _varied(rows, letters)
@@ -120,6 +123,7 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
     figure, axes = subplots(9.5, 3.9, 1, 2, sharey=True)
     quantiles = rows[[f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]].to_numpy()
     top = 1.08 * quantiles[np.isfinite(quantiles)].max(initial=1.0)
+    where = []
     for i, bar in enumerate(bars):
         first = bar.iloc[0]
         of_system = [j for j, other in enumerate(bars) if other.iloc[0].system == first.system]
@@ -128,7 +132,10 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
         look |= {"width": width * 0.92, "alpha": (1 + of_system.index(i)) / len(of_system)}
         for ax, measure in zip(axes, MEASURES, strict=True):
             _draw_bars(ax, places, bar, measure, top, **look)
+        where.append(places)
     for ax, measure in zip(axes, MEASURES, strict=True):
+        if f"flow_{measure}" in rows:  # as a container, like the bars, so that the legend has it last
+            ax.errorbar(np.concatenate(where), np.concatenate([bar[f"flow_{measure}"] for bar in bars]), **FLOW_MARK)
         ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
         ax.set_ylim(0.0, top)
         ax.set_xlim(-0.5, len(counts) - 0.5)
@@ -137,7 +144,8 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
         ax.set_title(TITLES[measure])
     axes[0].set_ylabel(SCALE)
     figure.suptitle(_settings(result, said_elsewhere=several))
-    legend_below(axes[0], len(bars) if len(bars) <= 4 else -(-len(bars) // 2))
+    entries = len(bars) + (f"flow_{MEASURES[0]}" in rows)
+    legend_below(axes[0], entries if len(bars) <= 4 else -(-entries // 2))
     return figure
 
 
@@ -258,7 +266,36 @@ def _settings(result: xr.Dataset, shown: str = "median and quartiles", said_else
 
 
 def _with(result: xr.Dataset, beside: xr.Dataset | None) -> pd.DataFrame:
-    return summary(result) if beside is None else pd.concat([summary(beside), summary(result)], ignore_index=True)
+    return _with_flow(result) if beside is None else pd.concat([_with_flow(beside), _with_flow(result)], ignore_index=True)
+
+
+def _with_flow(result: xr.Dataset) -> pd.DataFrame:
+    """The summary, and beside the measures of a shift what gradient flow predicts for them."""
+    rows, swept = summary(result), ("system", *SWEPT.values())
+    if not {*SYSTEM, "seen_states"} <= set(result):
+        return rows
+    needed = result[[*SYSTEM, "seen_states", "status"]]  # the last has every swept dimension
+    places = np.ndindex(*(result.sizes[name] for name in swept))
+    predicted = np.array([_flow(needed.isel(dict(zip(swept, place, strict=True)))) for place in places])
+    if np.isfinite(predicted).any():
+        rows[[f"flow_{measure}" for measure in MEASURES]] = predicted
+    return rows
+
+
+def _flow(run: xr.Dataset) -> tuple[float, float]:
+    """Both normalised measures at t = η · iterations of gradient flow; NaN but for a shift that is trained from basis states."""
+    dim = int(run.dim)
+    (A, B, Q, R), states = (run[name].values[0, :dim, :dim] for name in SYSTEM), run.seen_states.values[: int(run.seen), :dim]
+    if A.shape != (dim, dim) or not len(states):
+        return np.nan, np.nan
+    eye, indices = np.eye(dim), states.argmax(axis=1)
+    is_shift = (
+        np.array_equal(A, np.roll(eye, 1, axis=0)) and np.allclose(B @ B.T, eye, atol=1e-6) and np.array_equal(Q, eye) and not R.any()
+    )
+    if not is_shift or not np.array_equal(states, eye[indices]) or len(set(indices)) == dim:
+        return np.nan, np.nan
+    horizon = int(run.horizon)
+    return flow_ratios(shift_flow(dim, horizon, indices, float(run.learning_rate) * run.attrs["iterations"]), horizon, indices)
 
 
 def _groups(rows: pd.DataFrame, letters: tuple[str, ...]) -> list[pd.DataFrame]:

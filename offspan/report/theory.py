@@ -14,6 +14,7 @@ from matplotlib.patches import FancyArrowPatch
 from rich import box
 from rich.table import Table as RichTable
 
+from offspan.report import flow
 from offspan.report.lqr import SCALE
 from offspan.report.results import BLUE, GREEN, PINK, VERMILLION, legend_below, styled, subplots
 from offspan.report.tables import markdown_rows
@@ -100,6 +101,8 @@ def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
         "shift-horizon": shift_horizon_figure(illustrations.shift_over_horizons(), dim=5),
         "norm-gap": norm_gap_figure(illustrations.norm_gap_over_dimensions()),
         "shift-weights": weight_figure(illustrations.shift_over_weights(), dim=5),
+        "flow-rates": flow.rates_figure(illustrations.flow_over_rates(), dim=5),
+        "flow-horizons": flow.horizons_figure(illustrations.flow_over_horizons()),
         "random-bounds": bounds_figure(illustrations.exact_and_bounds(dim=10), dim=10),
         "random-rates": rates_figure(illustrations.best_rates()),
         "random-systems": systems_figure(illustrations.ratios_of_systems()),

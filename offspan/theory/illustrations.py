@@ -1,5 +1,6 @@
 """The numbers behind the figures of the theory: closed forms beside training and simulation, as columns of equal length."""
 
+import math
 from itertools import product
 from typing import NamedTuple
 
@@ -14,11 +15,13 @@ from offspan.states import basis
 from offspan.theory import closed_forms
 from offspan.theory.claims import iterates
 from offspan.theory.exploring import norm_gaps, one_step, ratios
+from offspan.theory.flow import flow_ratios, shift_flow
 from offspan.theory.gaussian import bounds, expected_gradient_norm, first_step_law
 from offspan.theory.genus import Gluing, gluings, word
 from offspan.theory.monte_carlo import estimate, simulate, trained_ratios
-from offspan.training import train_lqr
+from offspan.training import train_lqr, train_lqr_batch
 
+TENTHS = tuple(k / 10 for k in range(1, 21))
 Columns = dict[str, np.ndarray]
 Surfaces = list[tuple[str, Gluing]]
 
@@ -75,6 +78,30 @@ def shift_over_weights(dim: int = 5, periods: tuple[int, ...] = (1, 2)) -> Colum
         K = one_step(problem, S, closed_forms.shift_learning_rate(dim, H, q))
         rows.append((period, w, *closed_forms.shift_ratios(closed_forms.shift_alpha(dim, H, q), H, q), *ratios(problem, K, S)))
     return _columns("periods weight optimality cost one_step_optimality one_step_cost", rows)
+
+
+def flow_over_rates(dim: int = 5, periods: tuple[int, ...] = (1, 4), shares: tuple[float, ...] = (0.02, 0.05, *TENTHS)) -> Columns:
+    """Both ratios of the shift after training to the end, against η over that of prop:shift, with gradient flow's and the proposition's."""
+    rows = []
+    for H in (period * dim for period in periods):
+        rates = closed_forms.shift_learning_rate(dim, H) * np.array(shares)
+        steps = round(6 / rates.min())  # what is left of the seen arrow is e^{−24} or less
+        problems, S = [shift(dim, horizon=H)] * len(rates), [basis(dim, 1)] * len(rates)
+        batch = train_lqr_batch(problems, S, learning_rate=rates, iterations=steps, record_every=steps)
+        trained = zip(shares, rates, batch.normalized_optimality[:, -1], batch.normalized_cost[:, -1], strict=True)
+        flow = flow_ratios(shift_flow(dim, H, [0]), H, [0])
+        one_step = closed_forms.shift_ratios(closed_forms.shift_alpha(dim, H), H)
+        rows += [(H, *row, *flow, *one_step) for row in trained]
+    return _columns("horizon share eta optimality cost flow_optimality flow_cost one_step_optimality one_step_cost", rows)
+
+
+def flow_over_horizons(dims: tuple[int, ...] = (2, 3, 5), periods: tuple[int, ...] = (1, 2, 3, 4, 6, 8)) -> Columns:
+    """E_opt(K)/E_opt(K_no-ext) on the shift from e_1 against H/D, up to ∞: at the end of gradient flow, and after prop:shift's one step."""
+    rows = []
+    for dim, period in product(dims, (*periods, math.inf)):
+        one_step = closed_forms.shift_ratios(closed_forms.shift_alpha(dim, int(period * dim)), 1)[0] if period < math.inf else 0.0
+        rows.append((dim, period, flow_ratios(shift_flow(dim, period * dim, [0]), 1, [0])[0], one_step))
+    return _columns("dim periods flow one_step", rows)
 
 
 def exact_and_bounds(dim: int = 10, longest: int = 5) -> Columns:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from offspan.errors import OffspanError, as_count, nearest
-from offspan.theory import exploring, noise, random_systems, regularized, underdetermined
+from offspan.theory import exploring, flow, noise, random_systems, regularized, underdetermined
 from offspan.theory.claims import NONE, Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
@@ -21,6 +21,8 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "lem:shift_Kpg_K2": exploring.shift_controller,
     "beyond:shift_any_horizon": exploring.shift_any_horizon,
     "beyond:shift_any_start": exploring.shift_any_start,
+    "beyond:shift_flow": flow.gradient_flow,
+    "beyond:omega": flow.omega_constant,
     "lem:min_norm": underdetermined.minimal_norm,
     "cor:no_euc_norm_min": exploring.norm_gap,
     "prop:shift_diag_q": exploring.shift_diagonal_q,
