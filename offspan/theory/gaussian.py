@@ -107,7 +107,9 @@ def _second_moments(where: str, dim: int | None, seen: Any) -> tuple[Fraction, F
         raise OffspanError(f"{where}: the states `seen` span all {dim} dimensions, so that no direction is unseen; pass fewer of them.")
     X = np.asarray(seen, float)  # `states` may be of lower precision
     if not X.any():
-        raise OffspanError(f"{where}: all states in `seen` are zero, so that there is nothing to learn from; pass at least one that is not.")
+        raise OffspanError(
+            f"{where}: all states in `seen` are zero, so that there is nothing to learn from; pass at least one that is not."
+        )
     exponent = int(np.frexp(np.abs(X).max())[1])
     X = np.ldexp(X, -exponent)  # so that no product overflows
     gram, unit = X @ X.T, Fraction(4) ** exponent / len(X)
@@ -219,7 +221,7 @@ def likely_dimension(horizon: int, seen: int, failure: Fraction) -> int:
     return seen + -(-6 * seen * horizon * (horizon - 1) * double_factorial(4 * horizon - 1) // Fraction(failure))
 
 
-def _setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int, int]:
+def _setting(where: str, dim: int | None, horizon: int, seen: Any) -> tuple[int, int]:
     horizon, seen = as_count(where, "horizon", horizon, least=2), as_count(where, "seen", seen, least=1)
     if 4 * horizon - 2 > MOST_LETTERS:
         limit = f"words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {(MOST_LETTERS + 2) // 4}"

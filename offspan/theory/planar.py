@@ -12,7 +12,7 @@ same. Two corners are glued iff no pair has one letter on each side of them. The
 import math
 from collections.abc import Iterable
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -62,14 +62,16 @@ def planar_count(forms: Iterable[Form]) -> int:
     return _count("".join(W for _, W, _ in forms), tuple(marks))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _count(W: str, marks: tuple[str | None, ...]) -> int:
     """The same for a word whose corners 0..p bear these marks; corners 0 and p are one."""
     if not W:
         return 1
     total, height = 0, 0
     for j in range(1, len(W)):
-        if W[j] != W[0] and not height:  # letter 0 with letter j glues corner 0 to j+1, and corner 1 to j; what is between pairs within itself
+        if (
+            W[j] != W[0] and not height
+        ):  # letter 0 with letter j glues corner 0 to j+1, and corner 1 to j; what is between pairs within itself
             inside, root, after = marks[1 : j + 1], marks[0], marks[j + 1 :]
             agree = root is None or after[0] in (None, root)
             after = (after[0] if root is None else root, *after[1:])
@@ -86,7 +88,9 @@ def planar_sums(horizon: int, q: Number = 1) -> LeadingOrder:
     LeadingOrder(baseline=1, alignment=12, curvature=24, gradient_norm=80, cost_alignment=148)
     """
     pairs = list(product(terms(as_count("planar_sums", "horizon", horizon, least=2)), repeat=2))
-    a = sum(planar_count([("v", "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), "v")]) * q ** (n + k + 1) for n, k in terms(horizon))
+    a = sum(
+        planar_count([("v", "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), "v")]) * q ** (n + k + 1) for n, k in terms(horizon)
+    )
     b = norm = cost = 0
     for (n, k), (m, l) in pairs:  # noqa: E741
         core, weight = "T" * (n + k + 1) + "A" * k + "T" * l + "A" * (m + l + 1), q ** (n + m + k + l + 1)
@@ -96,14 +100,14 @@ def planar_sums(horizon: int, q: Number = 1) -> LeadingOrder:
     return LeadingOrder(q, *(4 * total for total in (a, b, norm, cost)))
 
 
-def leading_order(horizon: float, q: Number = 1) -> LeadingOrder:
+def leading_order(horizon: int | float, q: Number = 1) -> LeadingOrder:
     """The same limits in closed form; for q < 1 also for H → ∞ after D → ∞, `horizon=math.inf`.
 
     q = 1:  2H(H−1),  H²(H²−1)/3,  H(H+1)²(H+2)/3  and  H(H²−1)(H+2)(H²+7H+7)/30
     H = ∞:  4q²/(1−q)²,  4q³/((1−q²)²(1−q)²),  4q/((1−q²)²(1−q)²)  and  4q²(2−q)/((1−q²)²(1−q)⁴)
 
     >>> leading_order(3).best_gain  # 3(H−1)/(H+1)
-    Fraction(3, 2)
+    1.5
     >>> leading_order(math.inf, q=Fraction(1, 2)).best_gain  # (1+q)²
     Fraction(9, 4)
     """
@@ -114,8 +118,8 @@ def leading_order(horizon: float, q: Number = 1) -> LeadingOrder:
         return LeadingOrder(q, 4 * q**2 / (1 - q) ** 2, 4 * q**3 / rest, 4 * q / rest, 4 * q**2 * (2 - q) / (rest * (1 - q) ** 2))
     H = as_count("leading_order", "horizon", horizon, least=2)
     if q == 1:
-        polynomials = H**2 * (H**2 - 1), H * (H + 1) ** 2 * (H + 2), H * (H**2 - 1) * (H + 2) * (H**2 + 7 * H + 7)
-        return LeadingOrder(q, 2 * H * (H - 1), *(Fraction(value, over) for value, over in zip(polynomials, (3, 3, 30), strict=True)))
+        b, norm, cost = H**2 * (H**2 - 1), H * (H + 1) ** 2 * (H + 2), H * (H**2 - 1) * (H + 2) * (H**2 + 7 * H + 7)
+        return LeadingOrder(q, 2 * H * (H - 1), b // 3, norm // 3, cost // 30)  # all are whole numbers
     # Σ_{k,l<N} (min(k,l)+1) q^{k+l} = Σ_{i<N} (q^i + … + q^{N−1})²: a pair counts once for each i ≤ min(k, l).
     geometric = [sum(q**s for s in range(N)) for N in range(H + 1)]
     nested = [sum((q**i * geometric[N - i]) ** 2 for i in range(N)) for N in range(H + 1)]
