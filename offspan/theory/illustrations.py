@@ -156,7 +156,7 @@ def gains_of_subcritical_systems(systems: tuple[tuple[int, int], ...] = ((100, 2
     """D/|S| (1 − ratio) at the best η against q: the limits for several H; and quartiles of simulated systems (D, how many), H = 60."""
     horizons, simulated = (2, 4, 10, 40, math.inf), []
     limits = [(H, q, leading_order(H, q).best_gain) for H, q in product(horizons, np.linspace(0.02, 0.995, 60))]
-    limits += [(H, 1.0, leading_order(H).best_gain) for H in horizons if H < math.inf]
+    limits += [(H, 1.0, leading_order(H).best_gain) for H in horizons[:-1]]
     for (dim, count), q in product(systems, (0.15, 0.3, 0.45, 0.6, 0.75)):
         ratios = simulate(jax.random.key(dim), dim, 60, 1, count, q=q).ratios(leading_order(math.inf, q).best_learning_rate)
         simulated.append((dim, q, *np.quantile(dim * (1 - ratios), [0.25, 0.5, 0.75])))

@@ -87,12 +87,11 @@ def planar_sums(horizon: int, q: Number = 1) -> LeadingOrder:
     >>> planar_sums(3)
     LeadingOrder(baseline=1, alignment=12, curvature=24, gradient_norm=80, cost_alignment=148)
     """
-    pairs = list(product(terms(as_count("planar_sums", "horizon", horizon, least=2)), repeat=2))
-    a = sum(
-        planar_count([("v", "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), "v")]) * q ** (n + k + 1) for n, k in terms(horizon)
-    )
-    b = norm = cost = 0
-    for (n, k), (m, l) in pairs:  # noqa: E741
+    each = terms(as_count("planar_sums", "horizon", horizon, least=2))
+    a = b = norm = cost = 0
+    for n, k in each:
+        a += planar_count([("v", "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), "v")]) * q ** (n + k + 1)
+    for (n, k), (m, l) in product(each, repeat=2):  # noqa: E741
         core, weight = "T" * (n + k + 1) + "A" * k + "T" * l + "A" * (m + l + 1), q ** (n + m + k + l + 1)
         b += planar_count([("x", core, "x"), ("x", "T" * m, "v"), ("v", "A" * n, "x")]) * weight
         norm += planar_count([("x", core, "x"), ("x", "T" * m + "A" * n, "x")]) * weight
