@@ -31,6 +31,7 @@ PAGES = {
     "docs/theory.md": 1,
     "docs/random_systems.md": 1,
     "docs/flow.md": 1,
+    "docs/leading_order.md": 1,
     "docs/noise.md": 1,
 }
 

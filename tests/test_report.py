@@ -166,8 +166,11 @@ def test_the_figures_about_random_systems_show_their_data():
         "systems": theory.systems_figure(illustrations.ratios_of_systems((3, 6), horizon=2, systems=200)),
         "training": theory.end_figure(illustrations.first_step_and_end(3, 2, systems=20, iterations=50), dim=3, horizon=2),
         "surfaces": theory.surfaces_figure(illustrations.small_surfaces()),
+        "leading": theory.leading_figure(illustrations.exact_over_leading((5, 500), longest=3)),
+        "states": theory.state_sets_figure(illustrations.gains_of_state_sets(6, horizon=2, systems=2_000), dim=6, horizon=2),
+        "subcritical": theory.subcritical_figure(*illustrations.gains_of_subcritical_systems(((30, 20),))),
     }
-    bounds, rates, systems, training, surfaces = (data for _, data in drawn.values())
+    bounds, rates, systems, training, surfaces, leading, states, subcritical = (data for _, data in drawn.values())
     assert (bounds.rate > bounds.rate_bound).all()
     assert (bounds.norm < bounds.norm_bound).all()
     assert (bounds.alignment >= bounds.alignment_bound).all()
@@ -175,6 +178,11 @@ def test_the_figures_about_random_systems_show_their_data():
     assert set(systems.dim) == {3, 6}
     assert (abs(training.exact - training["mean"]) < 4 * training.standard_error).all()
     assert surfaces.term.tolist() == ["D", "1", "D", "1/D", "1/D", "D"]
+    far = leading[leading.dim == 500]
+    np.testing.assert_allclose(far[["alignment", "curvature", "norm", "cost"]], 1, atol=0.01)
+    assert (abs(states.gain - states.simulated) < 5 * states.standard_error).all()
+    assert (states.sort_values("participation").gain.diff().dropna() > -1e-12).all()
+    assert len(subcritical[subcritical.source == "simulated"]) == 5
     for name, (figure, _) in drawn.items():
         for ax in figure.get_axes():
             assert ax.get_title()

@@ -9,7 +9,19 @@ import pytest
 
 import offspan
 from offspan.exploration import krylov_rank, visited_states
-from offspan.theory import closed_forms, exploring, flow, gaussian, genus, noise, random_systems, regularized, riccati, underdetermined
+from offspan.theory import (
+    closed_forms,
+    exploring,
+    flow,
+    gaussian,
+    genus,
+    noise,
+    planar,
+    random_systems,
+    regularized,
+    riccati,
+    underdetermined,
+)
 from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr
 from offspan.theory.genus import Laurent
 from offspan.theory.monte_carlo import stepped_measures
@@ -109,6 +121,28 @@ def law_with(a: Fraction = Fraction(1), b: Fraction = Fraction(1)):
     return wrong
 
 
+def number_of_states(where, dim, seen):
+    """|S| in place of the participation ratio, for states of any lengths and angles."""
+    trace, square = ORIGINAL_MOMENTS(where, dim, seen)
+    return (trace, square) if isinstance(seen, int) else (trace, trace**2 / len(seen))
+
+
+def corners_anywhere(forms):
+    """All non-crossing pairings, whichever corners they glue."""
+    letters = "".join(W for _, W, _ in forms)
+    return planar._count(letters, (None,) * (len(letters) + 1))
+
+
+def leading_order_with(**wrong):
+    """The closed forms with some of them changed by a function of H, q and the right ones."""
+
+    def changed(horizon, q=1):
+        right = ORIGINAL_LEADING(horizon, q)
+        return right._replace(**{name: change(horizon, q, right) for name, change in wrong.items()})
+
+    return changed
+
+
 def another_power_of_the_dimension(n, k):
     return ORIGINAL_MEAN(n, k) * Laurent({-1: 1})
 
@@ -122,6 +156,7 @@ def pairings_glued_upside_down(words, pairs):
 ORIGINAL_LAW, ORIGINAL_MEAN = gaussian.first_step_law, gaussian.alignment_mean
 ORIGINAL_VERTICES, ORIGINAL_SUM = random_systems._vertices, random_systems._inner_product_sum
 ORIGINAL_NORM, ORIGINAL_BOUNDS = gaussian.expected_gradient_norm, gaussian.bounds
+ORIGINAL_LEADING, ORIGINAL_MOMENTS = planar.leading_order, gaussian._second_moments
 ORIGINAL_VARIANCE, ORIGINAL_COVARIANCE = gaussian.alignment_variance, gaussian.alignment_covariance
 
 FALSE_VARIANTS = {
@@ -185,6 +220,25 @@ FALSE_VARIANTS = {
         (genus, "expectation", lambda words: genus.expectation_by_gluings(words) * Laurent({-1: 1})),
     ],
     "prop:euler_char": [(random_systems, "_vertices", pairings_glued_upside_down)],
+    "beyond:leading_order": [
+        (planar, "planar_count", corners_anywhere),
+        (planar, "leading_order", leading_order_with(curvature=lambda H, q, right: right.curvature * Fraction(H, H + 1))),
+        (planar, "leading_order", leading_order_with(gradient_norm=lambda H, q, right: gaussian.double_factorial(4 * H - 1))),
+    ],
+    "beyond:cost_alignment": [
+        (planar, "planar_count", corners_anywhere),  # also where x and v are glued
+        (planar, "leading_order", leading_order_with(cost_alignment=lambda H, q, right: right.cost_alignment + right.gradient_norm)),
+        (gaussian, "expected_gradient_norm", lambda *given: ORIGINAL_NORM(*given) * Fraction(11, 10)),
+    ],
+    "beyond:any_states": [
+        (gaussian, "_second_moments", number_of_states),
+        (gaussian, "participation_ratio", len),
+    ],
+    "beyond:subcritical": [
+        (planar, "leading_order", leading_order_with(curvature=lambda H, q, right: right.curvature * q)),
+        (planar, "leading_order", leading_order_with(baseline=lambda H, q, right: 1)),
+        (planar, "leading_order", lambda horizon, q=1: ORIGINAL_LEADING(min(horizon, 20), q)),  # before H → ∞
+    ],
     "beyond:noisy_identity": [
         (noise, "decay_rate", lambda m, horizon: DECAY_RATE(m, horizon) * horizon / (horizon - 1)),
         (noise, "identity_measure", lambda horizon, time: np.exp(-4 * (horizon - 1) * time)),  # its rate in the end, from the beginning

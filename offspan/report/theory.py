@@ -15,6 +15,7 @@ from rich import box
 from rich.table import Table as RichTable
 
 from offspan.report import flow
+from offspan.report.large_dimension import leading_figure, state_sets_figure, subcritical_figure
 from offspan.report.lqr import SCALE
 from offspan.report.results import BLUE, GREEN, PINK, VERMILLION, legend_below, styled, subplots
 from offspan.report.tables import markdown_rows
@@ -108,6 +109,9 @@ def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
         "random-systems": systems_figure(illustrations.ratios_of_systems()),
         "random-training": end_figure(illustrations.first_step_and_end(5, 3), dim=5, horizon=3),
         "surfaces": surfaces_figure(illustrations.small_surfaces()),
+        "leading-order": leading_figure(illustrations.exact_over_leading()),
+        "any-states": state_sets_figure(illustrations.gains_of_state_sets(), dim=20, horizon=3),
+        "subcritical": subcritical_figure(*illustrations.gains_of_subcritical_systems()),
     }
 
 

@@ -9,7 +9,8 @@ holds exactly, and a and b are expectations of products of forms αᵀWβ in A, 
     a = 4 Σ_{n,k} E[vᵀAⁿx · xᵀ(A^{n+k+1})ᵀA^{k+1}v]                                       over n = 1..H−1, k = 0..H−n−1
     b = 4/|S|² Σ_{x,y} Σ_{n,k,m,l} E[vᵀAⁿx · vᵀA^m y · xᵀ(A^{n+k+1})ᵀA^k(A^l)ᵀA^{m+l+1}y]     and the same for m, l
 
-Starts of length r in place of 1 put r²η in place of η.
+Any other seen states enter through Σ = 1/|S| Σ_{x∈S} x xᵀ alone (`first_step_law`). If every state is r times as long, the law at the
+learning rate η is the one of the original states at r²η.
 """
 
 from fractions import Fraction
@@ -18,7 +19,10 @@ from itertools import combinations_with_replacement
 from math import prod
 from typing import Any, NamedTuple
 
-from offspan.errors import OffspanError, as_count
+import numpy as np
+
+from offspan.errors import OffspanError, as_count, as_states
+from offspan.states import unseen_directions
 from offspan.theory.genus import MOST_LETTERS, Laurent, expectation_of_forms
 
 
@@ -59,8 +63,12 @@ class FirstStepLaw(NamedTuple):
         return self.a, self.b
 
 
-def first_step_law(dim: int | None, horizon: int, seen: int) -> FirstStepLaw:
-    """The law for |S| = `seen` orthonormal states; with `dim=None`, its a and b as functions of D: `law.a(5)`, or `law.at(5)` for both.
+def first_step_law(dim: int | None, horizon: int, seen: Any) -> FirstStepLaw:
+    """The law for |S| = `seen` orthonormal states, or for the states `seen` themselves, an array (s, n), orthonormal or not  [beyond R24].
+
+    a = tr Σ · a₁ and b = 4 (b_other (tr Σ)² + (b_same − b_other) tr Σ²) with Σ = 1/|S| Σ_{x∈S} x xᵀ, a₁ the value for one unit vector, and
+    b_same, b_other the sums over n, k, m, l for x = y and x ⊥ y. With `dim=None`, a and b as functions of D: `law.a(5)`, or `law.at(5)` for
+    both; of given states only the inner products enter, so that these may then lie in any larger space, too.
 
     Seconds up to H = 5, minutes for H = 6; H = 7 was not done after ten minutes.
 
@@ -69,10 +77,43 @@ def first_step_law(dim: int | None, horizon: int, seen: int) -> FirstStepLaw:
     >>> float(first_step_law(5, horizon=2, seen=1).best_learning_rate)
     0.32051282051282054
     """
-    horizon, seen = _setting("first_step_law", dim, horizon, seen)
+    horizon, _ = _setting("first_step_law", dim, horizon, 1)
+    trace, trace_of_square = _second_moments("first_step_law", dim, seen)
     a = sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
-    law = FirstStepLaw(a, _mean_over_pairs(seen, *_sums(horizon)[0]))
+    same, other = _sums(horizon)[0]
+    law = FirstStepLaw(a * trace, (other * trace**2 + (same - other) * trace_of_square) * 4)
     return law if dim is None else law.at(dim)
+
+
+def participation_ratio(seen: Any) -> float:
+    """(tr Σ)² / tr Σ² with Σ = 1/|S| Σ_{x∈S} x xᵀ: how many orthonormal states the seen ones are worth in the first step, for large D.
+
+    Between 1, for states on one line, and |S|, for orthogonal states of one length  [beyond R24].
+
+    >>> participation_ratio([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), participation_ratio([[1.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
+    (2.0, 1.0)
+    """
+    trace, trace_of_square = _second_moments("participation_ratio", None, seen)
+    return float(trace**2 / trace_of_square)
+
+
+def _second_moments(where: str, dim: int | None, seen: Any) -> tuple[Fraction, Fraction]:
+    """tr Σ and tr Σ², of a number of orthonormal states or of states; in fractions, from inner products in float64."""
+    if not isinstance(seen, list | tuple) and not getattr(seen, "ndim", 0):
+        _, seen = _setting(where, dim, 2, seen)
+        return Fraction(1), Fraction(1, seen)
+    states = as_states(where, "seen", seen, dim)
+    if dim is not None and not len(unseen_directions(states)):
+        raise OffspanError(f"{where}: the states `seen` span all {dim} dimensions, so that no direction is unseen; pass fewer of them.")
+    X = np.asarray(seen, float)  # `states` may be of lower precision
+    if not X.any():
+        raise OffspanError(
+            f"{where}: all states in `seen` are zero, so that there is nothing to learn from; pass at least one that is not."
+        )
+    exponent = int(np.frexp(np.abs(X).max())[1])
+    X = np.ldexp(X, -exponent)  # so that no product overflows
+    gram, unit = X @ X.T, Fraction(4) ** exponent / len(X)
+    return Fraction(float(np.trace(gram))) * unit, Fraction(float(np.sum(gram**2))) * unit**2
 
 
 def expected_gradient_norm(dim: int | None, horizon: int, seen: int) -> Any:
@@ -180,7 +221,7 @@ def likely_dimension(horizon: int, seen: int, failure: Fraction) -> int:
     return seen + -(-6 * seen * horizon * (horizon - 1) * double_factorial(4 * horizon - 1) // Fraction(failure))
 
 
-def _setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int, int]:
+def _setting(where: str, dim: int | None, horizon: int, seen: Any) -> tuple[int, int]:
     horizon, seen = as_count(where, "horizon", horizon, least=2), as_count(where, "seen", seen, least=1)
     if 4 * horizon - 2 > MOST_LETTERS:
         limit = f"words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {(MOST_LETTERS + 2) // 4}"

@@ -16,9 +16,11 @@ from offspan.theory import closed_forms
 from offspan.theory.claims import iterates
 from offspan.theory.exploring import norm_gaps, one_step, ratios
 from offspan.theory.flow import flow_ratios, shift_flow
-from offspan.theory.gaussian import bounds, expected_gradient_norm, first_step_law
+from offspan.theory.gaussian import bounds, expected_gradient_norm, first_step_law, participation_ratio
 from offspan.theory.genus import Gluing, gluings, word
+from offspan.theory.large_dimension import cost_alignment_mean
 from offspan.theory.monte_carlo import estimate, simulate, trained_ratios
+from offspan.theory.planar import leading_order
 from offspan.training import train_lqr, train_lqr_batch
 
 TENTHS = tuple(k / 10 for k in range(1, 21))
@@ -145,3 +147,43 @@ def first_step_and_end(dim: int = 5, horizon: int = 3, systems: int = 400, itera
 def small_surfaces() -> Surfaces:
     """The three gluings of each of two words of four letters."""
     return [(letters, gluing) for letters in ("ATAT", "AATT") for gluing in gluings([word(letters)])]
+
+
+def exact_over_leading(dims: tuple[int, ...] = (10, 20, 50, 100, 200, 500, 1000), longest: int = 5) -> Columns:
+    """The quantities of the first step, exactly and over their leading order, and E‖∇J‖² with the theorem's bound; one seen state."""
+    rows = []
+    for H, D in product(range(2, longest + 1), dims):
+        law, norm, limit = first_step_law(D, H, 1), expected_gradient_norm(D, H, 1), leading_order(H)
+        shares = D * law.a / limit.alignment, D * law.b / limit.curvature, norm / limit.gradient_norm
+        cost = D * cost_alignment_mean(D, H) / limit.cost_alignment
+        rows.append((D, H, *shares, cost, norm, limit.gradient_norm, bounds(D, H).gradient_norm))
+    return _columns("dim horizon alignment curvature norm cost exact_norm norm_limit norm_bound", rows)
+
+
+def gains_of_state_sets(dim: int = 20, horizon: int = 3, systems: int = 10_000) -> Columns:
+    """The reduction of the ratio at the best η for sets of four states with tr Σ = 1: by the law, by |S| alone, and simulated."""
+    axes, turn, rows = np.eye(dim), np.arange(4) * np.pi / 8, []
+    cones = [np.cos(t) * axes[4] + np.sin(t) * axes[:4] for t in np.deg2rad([0, 25, 40, 55, 90])]
+    lengths = [np.diag(ratio ** np.arange(4.0)) @ axes[:4] for ratio in (0.3, 0.5, 0.65, 0.8)]
+    planes = [np.stack([np.cos(spread * turn), np.sin(spread * turn)], axis=1) @ axes[:2] for spread in (0.8, 1.3, 2.0)]
+    for kind, sets in enumerate((cones, lengths, planes)):
+        for states in sets:
+            S = states / np.sqrt(np.mean(np.sum(states**2, axis=1)))
+            law = first_step_law(dim, horizon, S)
+            eta = float(law.best_learning_rate)
+            steps = simulate(jax.random.key(len(rows)), dim, horizon, S, systems)
+            simulated = estimate(eta * steps.alignment - eta**2 * steps.curvature)
+            by_number = 1 - first_step_law(dim, horizon, 4).best_ratio
+            rows.append((kind, participation_ratio(S), eta, 1 - law.best_ratio, by_number, *simulated))
+    return _columns("kind participation eta gain gain_by_number simulated standard_error", rows)
+
+
+def gains_of_subcritical_systems(systems: tuple[tuple[int, int], ...] = ((100, 200), (400, 60))) -> tuple[Columns, Columns]:
+    """D/|S| (1 − ratio) at the best η against q: the limits for several H; and quartiles of simulated systems (D, how many), H = 60."""
+    horizons, simulated = (2, 4, 10, 40, math.inf), []
+    limits = [(H, q, leading_order(H, q).best_gain) for H, q in product(horizons, np.linspace(0.02, 0.995, 60))]
+    limits += [(H, 1.0, leading_order(H).best_gain) for H in horizons[:-1]]
+    for (dim, count), q in product(systems, (0.15, 0.3, 0.45, 0.6, 0.75)):
+        ratios = simulate(jax.random.key(dim), dim, 60, 1, count, q=q).ratios(leading_order(math.inf, q).best_learning_rate)
+        simulated.append((dim, q, *np.quantile(dim * (1 - ratios), [0.25, 0.5, 0.75])))
+    return _columns("horizon q gain", limits), _columns("dim q low gain high", simulated)

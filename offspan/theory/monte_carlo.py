@@ -1,7 +1,7 @@
 """The random systems of thm:typical_system by simulation: the other route to the exact expectations of `gaussian`."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from offspan.errors import as_count
 from offspan.measures import optimality_measure
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient
-from offspan.states import basis
+from offspan.states import basis, unseen_directions
 from offspan.training import Status, train_lqr_batch
 
 BATCH_ENTRIES = 2**21  # entries of all A in one batch: some 16 MiB
@@ -21,7 +21,7 @@ BATCH_ENTRIES = 2**21  # entries of all A in one batch: some 16 MiB
 class FirstSteps(NamedTuple):
     """What the first step does on each simulated system r: E_opt(K(2)) = baseline − η · alignment + η² · curvature."""
 
-    baseline: np.ndarray  # (r,) E_opt(K(1)) = E_opt(K_no-ext); its mean is 1
+    baseline: np.ndarray  # (r,) E_opt(K(1)) = E_opt(K_no-ext); its mean is 1, or q
     alignment: np.ndarray  # (r,) ⟨∇E_opt, ∇J⟩; its mean is a
     curvature: np.ndarray  # (r,) 1/|U| Σ_v ‖B∇J v‖²; its mean is b
     gradient_norm: np.ndarray  # (r,) ‖∇J‖²
@@ -36,10 +36,18 @@ def estimate(samples: np.ndarray) -> tuple[float, float]:
     return float(np.mean(samples)), float(np.std(samples, ddof=1) / np.sqrt(len(samples)))
 
 
-def simulate(key: PRNGKeyArray, dim: int, horizon: int, seen: int, systems: int, *, length: float = 1.0) -> FirstSteps:
-    """Draws A and evaluates the gradients at K(1) = 0 by the adjoint recursion, for S = length · {e_1..e_seen}, B = I."""
+def simulate(key: PRNGKeyArray, dim: int, horizon: int, seen: Any, systems: int, *, length: float = 1.0, q: float = 1.0) -> FirstSteps:
+    """Draws A with entries N(0, q/D) and evaluates the gradients at K(1) = 0 by the adjoint recursion, B = I.
+
+    S = length · {e_1..e_seen}, or length times the states `seen`, an array (s, n).
+    """
     systems = as_count("simulate", "systems", systems, least=2)
-    return FirstSteps(*_in_batches(_first_steps, key, systems, dim, horizon, length * basis(dim, seen)))
+    U = None if isinstance(seen, int) else unseen_directions(seen)
+    return FirstSteps(*_in_batches(_first_steps, key, systems, dim, horizon, length * _states(dim, seen), U, q))
+
+
+def _states(dim: int, seen: Any) -> Float[Array, "s n"]:
+    return basis(dim, seen) if isinstance(seen, int) else jnp.asarray(seen)
 
 
 def _in_batches(function, key, systems: int, dim: int, *given) -> np.ndarray:
@@ -49,21 +57,21 @@ def _in_batches(function, key, systems: int, dim: int, *given) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnames=("count", "dim", "horizon"))
-def _first_steps(key, count: int, dim: int, horizon: int, S) -> Float[Array, "4 r"]:
+def _first_steps(key, count: int, dim: int, horizon: int, S, U, q) -> Float[Array, "4 r"]:
     def of_one(A):
         gradient = lqr_gradient(LQR(A, horizon=horizon), jnp.zeros((dim, dim), A.dtype), S)
-        unseen, part = A[:, len(S) :], gradient[:, len(S) :]
+        unseen, part = (M[:, len(S) :] if U is None else M @ U.T for M in (A, gradient))  # on basis states, the other columns
         sums = jnp.array([jnp.sum(unseen**2), 2 * jnp.sum(unseen * part), jnp.sum(part**2)])
-        return jnp.append(sums / (dim - len(S)), jnp.sum(gradient**2))
+        return jnp.append(sums / unseen.shape[1], jnp.sum(gradient**2))
 
-    return jax.vmap(of_one)(jax.random.normal(key, (count, dim, dim)) / dim**0.5).T
+    return jax.vmap(of_one)(jax.random.normal(key, (count, dim, dim)) * (q / dim) ** 0.5).T
 
 
 def stepped_measures(
-    key: PRNGKeyArray, dim: int, horizon: int, seen: int, learning_rate: float, systems: int, *, length: float = 1.0
+    key: PRNGKeyArray, dim: int, horizon: int, seen: Any, learning_rate: float, systems: int, *, length: float = 1.0
 ) -> np.ndarray:
-    """E_opt(K(2)) itself, on systems with random A and random orthogonal B, after one step from K(1) = 0."""
-    return _in_batches(_stepped, key, systems, dim, horizon, length * basis(dim, seen), learning_rate)
+    """E_opt(K(2)) itself, on systems with random A and random orthogonal B, after one step from K(1) = 0; `seen` as in `simulate`."""
+    return _in_batches(_stepped, key, systems, dim, horizon, length * _states(dim, seen), learning_rate)
 
 
 @partial(jax.jit, static_argnames=("count", "dim", "horizon"))
