@@ -12,14 +12,16 @@ holds exactly, and a and b are expectations of products of forms αᵀWβ in A, 
 Starts of length r in place of 1 put r²η in place of η.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
-from itertools import combinations_with_replacement
+from itertools import accumulate, combinations_with_replacement
 from math import prod
 from typing import Any, NamedTuple
 
 from offspan.errors import OffspanError, as_count
-from offspan.theory.genus import MOST_LETTERS, Laurent, expectation_of_forms
+from offspan.theory.genus import BITS, MOST_LETTERS, Laurent, closings, expectation_of_forms, loops, unpacked
+
+_KNOWN: dict[int, list[tuple[Laurent, Laurent]]] = {}  # what `_sums` has found, by horizon
 
 
 class FirstStepLaw(NamedTuple):
@@ -59,10 +61,10 @@ class FirstStepLaw(NamedTuple):
         return self.a, self.b
 
 
-def first_step_law(dim: int | None, horizon: int, seen: int) -> FirstStepLaw:
+def first_step_law(dim: int | None, horizon: int, seen: int, *, progress: Callable[[float], Any] | None = None) -> FirstStepLaw:
     """The law for |S| = `seen` orthonormal states; with `dim=None`, its a and b as functions of D: `law.a(5)`, or `law.at(5)` for both.
 
-    Seconds up to H = 5, minutes for H = 6; H = 7 was not done after ten minutes.
+    Seconds up to H = 7, minutes for H = 8 and 9 (docs/random_systems.md has times and memory). `progress` is called with the share done.
 
     >>> first_step_law(None, horizon=2, seen=1)
     FirstStepLaw(a=4/D, b=4/D + 8/D^2 + 16/D^3)
@@ -71,14 +73,14 @@ def first_step_law(dim: int | None, horizon: int, seen: int) -> FirstStepLaw:
     """
     horizon, seen = _setting("first_step_law", dim, horizon, seen)
     a = sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
-    law = FirstStepLaw(a, _mean_over_pairs(seen, *_sums(horizon)[0]))
+    law = FirstStepLaw(a, _mean_over_pairs(seen, *_sums(horizon, progress)[0]))
     return law if dim is None else law.at(dim)
 
 
-def expected_gradient_norm(dim: int | None, horizon: int, seen: int) -> Any:
+def expected_gradient_norm(dim: int | None, horizon: int, seen: int, *, progress: Callable[[float], Any] | None = None) -> Any:
     """E‖∇J(K(1); S)‖², which [R24, expected_grad_norm] bounds by 4H²(H−1)²(4H−1)!!; a Fraction, or with `dim=None` a Laurent polynomial."""
     horizon, seen = _setting("expected_gradient_norm", dim, horizon, seen)
-    norm = _mean_over_pairs(seen, *_sums(horizon)[1])
+    norm = _mean_over_pairs(seen, *_sums(horizon, progress)[1])
     return norm if dim is None else norm(dim)
 
 
@@ -123,22 +125,39 @@ def _mean_over_pairs(seen: int, same: Laurent, other: Laurent) -> Laurent:
     return (same + other * (seen - 1)) * Fraction(4, seen)
 
 
-@lru_cache
-def _sums(horizon: int) -> list[tuple[Laurent, Laurent]]:
-    """Σ_{n,k,m,l} of b and of E‖∇J‖², each for x = y and for x ≠ y; (n, k) and (m, l) can be exchanged, so each pair is computed once."""
-    seen: dict = {}
+def _sums(horizon: int, progress: Callable[[float], Any] | None = None) -> list[tuple[Laurent, Laurent]]:
+    """Σ_{n,k,m,l} of b and of E‖∇J‖², each for x = y and for x ≠ y.
 
-    def sums(y: str) -> tuple[Laurent, Laurent]:
-        b, norm = Laurent(), Laurent()
-        for (n, k), (m, l) in combinations_with_replacement(terms(horizon), 2):  # noqa: E741
-            times = 1 if (n, k) == (m, l) else 2
-            core = _core(n, k, m, l, y)
-            norm += expectation_of_forms([(y, "T" * m + "A" * n, "x"), core], seen=seen) * times
-            if n and m:  # vᵀx = 0
-                b += expectation_of_forms([("v", "A" * n, "x"), ("v", "A" * m, y), core], seen=seen) * times
-        return b, norm
+    Sums over a whole orthonormal basis take the place of v and y, so that x alone is left, which `closings` average away. With N = n + k + 1,
+    M = m + l + 1, C = (A^N)ᵀA^k(A^l)ᵀA^M, and everything summed over n, k, m, l:
 
-    return list(zip(sums("x"), sums("y"), strict=True))
+        norm = E[xᵀ(A^m)ᵀAⁿx · xᵀCx],   norm_x = E[xᵀAⁿx · xᵀA^m x · xᵀCx],   trace = E[xᵀC(A^m)ᵀAⁿx],   trace_x = E[xᵀAⁿx · xᵀC(A^m)ᵀx]
+        (D−1) b_same = norm − norm_x,   (D−1) norm_other = trace − norm,   (D−2) b_other = norm_other − 2(trace_x − norm_x)/(D−1)
+    """
+    if horizon not in _KNOWN:
+        most, D, seen = 4 * horizon - 2, 1 << BITS, {}
+        pairs = sorted(combinations_with_replacement(terms(horizon), 2), key=lambda pair: sum(map(sum, pair)))  # the shortest words first
+        work = [2.5 ** sum(map(sum, pair)) for pair in pairs]  # what two letters more take, as measured
+        norm = norm_x = trace = trace_x = 0
+        for ((n, k), (m, l)), done in zip(pairs, accumulate(work), strict=True):  # noqa: E741
+
+            def mean(*words: str, letters: int = 2 * (n + k + m + l + 1), times: int = 1 if (n, k) == (m, l) else 2) -> int:
+                """D^{most/2} E Π xᵀWx, at D = 2^BITS; twice where (n, k) and (m, l) can be exchanged."""
+                total = sum(loops((), cycles, seen) for cycles in closings(words))
+                return times * (total << BITS * (most - letters) // 2) // prod(D + 2 * i for i in range(len(words)))
+
+            _, C, _ = _core(n, k, m, l, "x")
+            there, back = "A" * n, "T" * m
+            norm += mean(back + there, C)
+            norm_x += mean(there, "A" * m, C)
+            trace += mean(C + back + there)
+            trace_x += (mean(there, C + back) + mean("A" * m, there + C)) // 2
+            if progress:
+                progress(done / sum(work))
+        norm_other = (trace - norm) // (D - 1)
+        b = (norm - norm_x) // (D - 1), (norm_other - 2 * (trace_x - norm_x) // (D - 1)) // (D - 2)
+        _KNOWN[horizon] = [(unpacked(same, most), unpacked(other, most)) for same, other in (b, (norm, norm_other))]
+    return _KNOWN[horizon]
 
 
 def double_factorial(odd: int) -> int:
