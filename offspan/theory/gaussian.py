@@ -19,7 +19,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from offspan.errors import OffspanError, as_count
-from offspan.theory.genus import BITS, MOST_LETTERS, Laurent, closings, expectation_of_forms, loops, unpacked
+from offspan.theory.genus import BITS, MOST_LETTERS, Form, Laurent, closings, expectation_of_forms, loops, unpacked
 
 _KNOWN: dict[int, list[tuple[Laurent, Laurent]]] = {}  # what `_sums` has found, by horizon
 
@@ -71,34 +71,38 @@ def first_step_law(dim: int | None, horizon: int, seen: int, *, progress: Callab
     >>> float(first_step_law(5, horizon=2, seen=1).best_learning_rate)
     0.32051282051282054
     """
-    horizon, seen = _setting("first_step_law", dim, horizon, seen)
-    a = sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
-    law = FirstStepLaw(a, _mean_over_pairs(seen, *_sums(horizon, progress)[0]))
+    horizon, seen = setting("first_step_law", dim, horizon, seen)
+    law = FirstStepLaw(alignment_total(horizon), _mean_over_pairs(seen, *_sums(horizon, progress)[0]))
     return law if dim is None else law.at(dim)
 
 
 def expected_gradient_norm(dim: int | None, horizon: int, seen: int, *, progress: Callable[[float], Any] | None = None) -> Any:
     """E‖∇J(K(1); S)‖², which [R24, expected_grad_norm] bounds by 4H²(H−1)²(4H−1)!!; a Fraction, or with `dim=None` a Laurent polynomial."""
-    horizon, seen = _setting("expected_gradient_norm", dim, horizon, seen)
+    horizon, seen = setting("expected_gradient_norm", dim, horizon, seen)
     norm = _mean_over_pairs(seen, *_sums(horizon, progress)[1])
     return norm if dim is None else norm(dim)
 
 
+def alignment_total(horizon: int) -> Laurent:
+    """a = 4 Σ_{n,k} E Z_{n,k}, as a function of D."""
+    return sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
+
+
 def alignment_mean(n: int, k: int) -> Laurent:
     """E Z_{n,k}, Z_{n,k} = vᵀAⁿx · xᵀ(A^{n+k+1})ᵀA^{k+1}v  [R24, eq:Z_Y_def]."""
-    return expectation_of_forms(_alignment("v", n, k))
+    return expectation_of_forms(alignment_forms("v", "x", n, k))
 
 
 def alignment_variance(n: int, k: int) -> Laurent:
     """Var Z_{n,k}  [R24, var_prop]."""
     mean = alignment_mean(n, k)
-    return expectation_of_forms([*_alignment("v", n, k), *_alignment("v", n, k)]) - mean * mean
+    return expectation_of_forms([*alignment_forms("v", "x", n, k), *alignment_forms("v", "x", n, k)]) - mean * mean
 
 
 def alignment_covariance(n: int, k: int) -> Laurent:
     """Cov(Z_{v,n,k}, Z_{w,n,k}) for orthogonal v and w  [R24, cov_prop]."""
     mean = alignment_mean(n, k)
-    return expectation_of_forms([*_alignment("v", n, k), *_alignment("w", n, k)]) - mean * mean
+    return expectation_of_forms([*alignment_forms("v", "x", n, k), *alignment_forms("w", "x", n, k)]) - mean * mean
 
 
 def terms(horizon: int) -> list[tuple[int, int]]:
@@ -106,8 +110,9 @@ def terms(horizon: int) -> list[tuple[int, int]]:
     return [(n, k) for n in range(horizon) for k in range(horizon - n)]
 
 
-def _alignment(v: str, n: int, k: int):
-    return [(v, "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), v)]
+def alignment_forms(v: str, x: str, n: int, k: int) -> list[Form]:
+    """Z_{v,x,n,k} as a product of forms."""
+    return [(v, "A" * n, x), (x, "T" * (n + k + 1) + "A" * (k + 1), v)]
 
 
 def gradient_norm_term(n: int, k: int, m: int, l: int, *, same: bool) -> Laurent:  # noqa: E741
@@ -128,8 +133,8 @@ def _mean_over_pairs(seen: int, same: Laurent, other: Laurent) -> Laurent:
 def _sums(horizon: int, progress: Callable[[float], Any] | None = None) -> list[tuple[Laurent, Laurent]]:
     """Σ_{n,k,m,l} of b and of E‖∇J‖², each for x = y and for x ≠ y.
 
-    Sums over a whole orthonormal basis take the place of v and y, so that x alone is left, which `closings` average away. With N = n + k + 1,
-    M = m + l + 1, C = (A^N)ᵀA^k(A^l)ᵀA^M, and everything summed over n, k, m, l:
+    Sums over a whole orthonormal basis take the place of v and y, so that x alone is left, which `closings` average away. With
+    N = n + k + 1, M = m + l + 1, C = (A^N)ᵀA^k(A^l)ᵀA^M, and everything summed over n, k, m, l:
 
         norm = E[xᵀ(A^m)ᵀAⁿx · xᵀCx],   norm_x = E[xᵀAⁿx · xᵀA^m x · xᵀCx],   trace = E[xᵀC(A^m)ᵀAⁿx],   trace_x = E[xᵀAⁿx · xᵀC(A^m)ᵀx]
         (D−1) b_same = norm − norm_x,   (D−1) norm_other = trace − norm,   (D−2) b_other = norm_other − 2(trace_x − norm_x)/(D−1)
@@ -178,7 +183,7 @@ class Bounds(NamedTuple):
 
 
 def bounds(dim: int, horizon: int) -> Bounds:
-    horizon, _ = _setting("bounds", dim, horizon, 1)
+    horizon, _ = setting("bounds", dim, horizon, 1)
     D, H, pairings = Fraction(dim), horizon, double_factorial(4 * horizon - 1)
     return Bounds(
         1 / (4 * D * H * (H - 1) * pairings),
@@ -193,13 +198,13 @@ def bounds(dim: int, horizon: int) -> Bounds:
 
 def likely_dimension(horizon: int, seen: int, failure: Fraction) -> int:
     """The least D for which the theorem holds with probability 1 − δ: |S| + 6|S|H(H−1)(4H−1)!!/δ  [R24, thm:typical_system]."""
-    horizon, seen = _setting("likely_dimension", None, horizon, seen)
+    horizon, seen = setting("likely_dimension", None, horizon, seen)
     if not 0 < failure < 1:
         raise OffspanError(f"likely_dimension: `failure` is {failure!r}, but must be a probability between 0 and 1.")
     return seen + -(-6 * seen * horizon * (horizon - 1) * double_factorial(4 * horizon - 1) // Fraction(failure))
 
 
-def _setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int, int]:
+def setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int, int]:
     horizon, seen = as_count(where, "horizon", horizon, least=2), as_count(where, "seen", seen, least=1)
     if 4 * horizon - 2 > MOST_LETTERS:
         limit = f"words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {(MOST_LETTERS + 2) // 4}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from offspan.errors import OffspanError, as_count, nearest
-from offspan.theory import exploring, noise, random_systems, regularized, underdetermined
+from offspan.theory import concentration, exploring, noise, random_systems, regularized, underdetermined
 from offspan.theory.claims import NONE, Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
@@ -33,6 +33,8 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "beyond:noise_minimiser": noise.only_minimiser,
     "beyond:sampled_gradients": noise.sampled_gradients,
     "thm:typical_system": random_systems.typical_system,
+    "beyond:sharp_dimensions": concentration.sharp_dimensions,
+    "beyond:single_systems": concentration.single_systems,
     "lem:norm_concentration": random_systems.norm_concentration,
     "lem:clm_cost_grad_inner_prod": random_systems.inner_product,
     "smoothness_lemma": random_systems.smoothness,
