@@ -1,8 +1,8 @@
 """From what dimension on a single random system does as the mean does: the second part of thm:typical_system, sharply  [beyond R24].
 
-The alignment is X = ⟨∇E_opt(K(1)), ∇J(K(1); S)⟩ = 4/(|S||U|) Σ_{x,v,n,k} Z_{v,x,n,k}. The proof takes Chebyshev's inequality for the mean of
-Z_{v,x,n,k} over v, with Var Z ≤ (4H−1)!!/D² and Cov ≤ (4H−1)!!/D³, and a union bound over x, n, k. Here X itself has its exact mean a and
-its exact variance, all covariances between terms included, in Cantelli's inequality (Chebyshev's, on one side).
+The alignment is X = ⟨∇E_opt(K(1)), ∇J(K(1); S)⟩ = 4/(|S||U|) Σ_{x,v,n,k} Z_{v,x,n,k}. The proof takes Chebyshev's inequality for the mean
+of Z_{v,x,n,k} over v, with Var Z ≤ (4H−1)!!/D² and Cov ≤ (4H−1)!!/D³, and a union bound over x, n, k. Here X itself has its exact mean a
+and its exact variance, all covariances between terms included, in Cantelli's inequality (Chebyshev's, on one side).
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def alignment_spread(dim: int, horizon: int, seen: int) -> tuple[Fraction, Fract
     where c = Σ_{n,k,m,l} Cov(Z_{v,x,n,k}, Z_{w,y,m,l}): c_same for w = v, y = x; c_v for w ⊥ v; c_x for y ⊥ x; c_both for both.
 
     >>> alignment_spread(50, horizon=2, seen=1)
-    (Fraction(2, 25), Fraction(40616, 76562500))
+    (Fraction(2, 25), Fraction(10154, 19140625))
     """
     horizon, seen = _setting("alignment_spread", dim, horizon, seen)
     unseen = dim - seen
@@ -77,7 +77,7 @@ def step_failure(dim: int, horizon: int, seen: int, eta: float | Fraction | None
     if eta <= 0:
         raise OffspanError(f"step_failure: `eta` is {float(eta):g}, but a learning rate is positive.")
     curvature = 2 * dim * eta * law.first_step_law(dim, horizon, seen).b / (horizon * (horizon - 1))
-    freedom = dim * (dim - seen)
+    freedom = float(dim * (dim - seen))
     return min(1.0, failure + float(curvature) + float(scipy.stats.chi2.sf(2 * freedom, freedom)))
 
 

@@ -187,8 +187,8 @@ def _topology(words: list[Word], letters: dict[int, Letter], rho: dict[int, int]
 
 
 SWAP = str.maketrans("AT", "TA")
-BITS = 128  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, and those of a sum of words must fit, too
-MOST_LETTERS = 34
+BITS = 128  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, 6e18 for p = 34: sums over many words fit, too
+MOST_LETTERS = 34  # as H = 9 has, which takes minutes; each H more takes six times as long
 Form = tuple[Any, str, Any]  # (α, W, β) stands for the number αᵀWβ, with α and β names of orthonormal vectors
 State = tuple[tuple[Form, ...], tuple[str, ...]]  # forms, and traces of words: cycles
 
@@ -221,7 +221,7 @@ def expectation_of_forms(forms: Iterable[Form], cycles: Iterable[str] = (), seen
     forms, cycles = tuple(forms), tuple(cycles)
     letters = sum(len(W) for _, W, _ in forms) + sum(map(len, cycles))
     if letters > MOST_LETTERS:
-        raise OffspanError(f"expectation: the words have {letters} letters, but the packed coefficients hold at most {MOST_LETTERS}.")
+        raise OffspanError(f"expectation: the words have {letters} letters, but at most {MOST_LETTERS} can be paired in reasonable time.")
     if letters % 2:
         return Laurent()
     return unpacked(loops(forms, cycles, {} if seen is None else seen), letters)
