@@ -31,6 +31,7 @@ PAGES = {
     "docs/selection.md": 1,
     "docs/theory.md": 1,
     "docs/random_systems.md": 1,
+    "docs/dimensions.md": 1,
     "docs/noise.md": 1,
 }
 

@@ -266,7 +266,7 @@ def dimensions_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
         line = data[data.horizon == H]
         ax.plot(line.dim, line.theorem, "--", color=UNSEEN, label="bound by the paper's proof")
         ax.plot(line.dim, line.sharp, color=SEEN, label="bound with exact variances")
-        weak, failed = (line[name].where(line[name] > 0) for name in ("alignment_failed", "failed"))
+        weak, failed = (np.where(line[name] > 0, line[name], np.nan) for name in ("alignment_failed", "failed"))
         ax.plot(line.dim, weak, "o", color=OTHER, markersize=4, label="simulated: alignment below H(H−1)/D")
         ax.plot(line.dim, failed, "x", color="black", markersize=5, label="simulated: second part fails")
         ax.axhline(1 / 3, color="0.6", linewidth=0.8, linestyle=":")

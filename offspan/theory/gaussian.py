@@ -141,22 +141,22 @@ def _sums(horizon: int, progress: Callable[[float], Any] | None = None) -> list[
     """
     if horizon not in _KNOWN:
         most, D, seen = 4 * horizon - 2, 1 << BITS, {}
+
+        def mean(*words: str) -> int:
+            """D^{most/2} E Π xᵀWx, at D = 2^BITS."""
+            total = sum(loops((), cycles, seen) for cycles in closings(words)) << BITS * (most - sum(map(len, words))) // 2
+            return total // prod(D + 2 * i for i in range(len(words)))
+
         pairs = sorted(combinations_with_replacement(terms(horizon), 2), key=lambda pair: sum(map(sum, pair)))  # the shortest words first
         work = [2.5 ** sum(map(sum, pair)) for pair in pairs]  # what two letters more take, as measured
         norm = norm_x = trace = trace_x = 0
         for ((n, k), (m, l)), done in zip(pairs, accumulate(work), strict=True):  # noqa: E741
-
-            def mean(*words: str, letters: int = 2 * (n + k + m + l + 1), times: int = 1 if (n, k) == (m, l) else 2) -> int:
-                """D^{most/2} E Π xᵀWx, at D = 2^BITS; twice where (n, k) and (m, l) can be exchanged."""
-                total = sum(loops((), cycles, seen) for cycles in closings(words))
-                return times * (total << BITS * (most - letters) // 2) // prod(D + 2 * i for i in range(len(words)))
-
-            _, C, _ = _core(n, k, m, l, "x")
-            there, back = "A" * n, "T" * m
-            norm += mean(back + there, C)
-            norm_x += mean(there, "A" * m, C)
-            trace += mean(C + back + there)
-            trace_x += (mean(there, C + back) + mean("A" * m, there + C)) // 2
+            times = 1 if (n, k) == (m, l) else 2  # (n, k) and (m, l) can be exchanged; trace_x alone takes both orders
+            there, again, (_, C, _) = "A" * n, "A" * m, _core(n, k, m, l, "x")
+            norm += times * mean("T" * m + there, C)
+            norm_x += times * mean(there, again, C)
+            trace += times * mean(C + "T" * m + there)
+            trace_x += times * (mean(there, C + "T" * m) + mean(again, there + C)) // 2
             if progress:
                 progress(done / sum(work))
         norm_other = (trace - norm) // (D - 1)
