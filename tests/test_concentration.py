@@ -3,6 +3,7 @@
 from fractions import Fraction
 from itertools import product
 from math import prod
+from typing import Any
 
 import jax
 import numpy as np
@@ -83,7 +84,8 @@ def test_wide_systems_are_distributed_like_whole_matrices():
     """Two-sample Kolmogorov–Smirnov tests on all four numbers, and their correlations."""
     whole, wide = simulate(jax.random.key(0), 16, 3, 2, 4_000), simulate_wide(jax.random.key(0), 16, 3, 2, 4_000)
     for one, other in zip(whole, wide, strict=True):
-        assert scipy.stats.ks_2samp(one, other)[1] > 1e-3
+        pvalue: Any = scipy.stats.ks_2samp(one, other)[1]
+        assert pvalue > 1e-3
     np.testing.assert_allclose(np.corrcoef(np.log(np.abs(whole))), np.corrcoef(np.log(np.abs(wide))), atol=0.06)
     with pytest.raises(ValueError, match=r"`dim` is 12, but must be more than 2\|S\|H = 12"):
         simulate_wide(jax.random.key(0), 12, 3, 2, 10)
