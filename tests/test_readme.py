@@ -32,6 +32,7 @@ PAGES = {
     "docs/random_systems.md": 1,
     "docs/flow.md": 1,
     "docs/leading_order.md": 1,
+    "docs/dimensions.md": 1,
     "docs/noise.md": 1,
 }
 

@@ -165,18 +165,24 @@ def test_the_figures_about_random_systems_show_their_data():
         "rates": theory.rates_figure(illustrations.best_rates((4, 8), longest=3, seen=(1, 2))),
         "systems": theory.systems_figure(illustrations.ratios_of_systems((3, 6), horizon=2, systems=200)),
         "training": theory.end_figure(illustrations.first_step_and_end(3, 2, systems=20, iterations=50), dim=3, horizon=2),
+        "dimensions": theory.dimensions_figure(illustrations.failures_over_dimensions((2,), systems=50)),
+        "single": theory.gains_figure(illustrations.gains_over_dimensions((20, 80), horizon=2, systems=50), horizon=2),
         "surfaces": theory.surfaces_figure(illustrations.small_surfaces()),
         "leading": theory.leading_figure(illustrations.exact_over_leading((5, 500), longest=3)),
         "states": theory.state_sets_figure(illustrations.gains_of_state_sets(6, horizon=2, systems=2_000), dim=6, horizon=2),
         "subcritical": theory.subcritical_figure(*illustrations.gains_of_subcritical_systems(((30, 20),))),
     }
-    bounds, rates, systems, training, surfaces, leading, states, subcritical = (data for _, data in drawn.values())
+    bounds, rates, systems, training, dimensions, single, surfaces, leading, states, subcritical = (data for _, data in drawn.values())
     assert (bounds.rate > bounds.rate_bound).all()
     assert (bounds.norm < bounds.norm_bound).all()
     assert (bounds.alignment >= bounds.alignment_bound).all()
     assert len(rates) == 2 * 2 * 2
     assert set(systems.dim) == {3, 6}
     assert (abs(training.exact - training["mean"]) < 4 * training.standard_error).all()
+    assert (dimensions.sharp < dimensions.theorem).all()
+    assert (dimensions.sharp[dimensions.delta > 0] <= dimensions.delta[dimensions.delta > 0]).all()
+    assert "the proof needs 3,781" in drawn["dimensions"][0].get_axes()[0].get_title()
+    assert (single.q05 < single["median"]).all()
     assert surfaces.term.tolist() == ["D", "1", "D", "1/D", "1/D", "D"]
     far = leading[leading.dim == 500]
     np.testing.assert_allclose(far[["alignment", "curvature", "norm", "cost"]], 1, atol=0.01)

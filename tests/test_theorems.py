@@ -11,6 +11,7 @@ import offspan
 from offspan.exploration import krylov_rank, visited_states
 from offspan.theory import (
     closed_forms,
+    concentration,
     exploring,
     flow,
     gaussian,
@@ -157,6 +158,7 @@ ORIGINAL_LAW, ORIGINAL_MEAN = gaussian.first_step_law, gaussian.alignment_mean
 ORIGINAL_VERTICES, ORIGINAL_SUM = random_systems._vertices, random_systems._inner_product_sum
 ORIGINAL_NORM, ORIGINAL_BOUNDS = gaussian.expected_gradient_norm, gaussian.bounds
 ORIGINAL_LEADING, ORIGINAL_MOMENTS = planar.leading_order, gaussian._second_moments
+COVARIANCES, ALIGNMENT_FAILURE = concentration._covariances, concentration.alignment_failure
 ORIGINAL_VARIANCE, ORIGINAL_COVARIANCE = gaussian.alignment_variance, gaussian.alignment_covariance
 
 FALSE_VARIANTS = {
@@ -198,6 +200,25 @@ FALSE_VARIANTS = {
         (gaussian, "first_step_law", law_with(b=Fraction(1, 2))),
         (random_systems, "stepped_measures", lambda *given, **more: 1.02 * stepped_measures(*given, **more)),
         (gaussian, "bounds", lambda dim, horizon: ORIGINAL_BOUNDS(dim, horizon)._replace(likely_learning_rate=1)),
+    ],
+    "beyond:sharp_dimensions": [
+        (concentration, "_covariances", lambda horizon: (COVARIANCES(horizon)[0], *[Laurent()] * 3)),  # as if no two terms were correlated
+        (concentration, "alignment_failure", lambda *given: ALIGNMENT_FAILURE(*given) / 100),
+        (
+            concentration,
+            "reduces",
+            lambda steps, dim, horizon, eta: concentration.gains(steps, dim, eta) >= eta * 2 * horizon * (horizon - 1),
+        ),
+    ],
+    "beyond:single_systems": [
+        (concentration, "limit_of_gain", lambda horizon, seen, eta: 2 * horizon * (horizon - 1) * eta),  # without b
+        (concentration, "_covariances", lambda horizon: (COVARIANCES(horizon)[0], *[Laurent()] * 3)),
+        (gaussian, "first_step_law", law_with(b=Fraction(1, 2))),
+        (
+            concentration,
+            "gains",
+            lambda steps, dim, eta: dim * (1 - steps.ratios(eta)) + np.resize([3, -3], len(steps.baseline)),
+        ),  # a spread that stays
     ],
     "lem:norm_concentration": [(random_systems, "_tail_bound", lambda K, D: np.exp(-K * D))],
     "lem:clm_cost_grad_inner_prod": [(random_systems, "_inner_product_sum", lambda A, v, x, H: ORIGINAL_SUM(A, v, x, H - 1))],
@@ -261,9 +282,11 @@ FALSE_VARIANTS = {
 @pytest.fixture
 def own_sums():
     """What a false variant computes is neither taken from other tests nor left to them."""
-    gaussian._sums.cache_clear()
+    gaussian._KNOWN.clear()
+    COVARIANCES.cache_clear()
     yield
-    gaussian._sums.cache_clear()
+    gaussian._KNOWN.clear()
+    COVARIANCES.cache_clear()
 
 
 @pytest.mark.parametrize(("label", "which"), [(label, i) for label, variants in FALSE_VARIANTS.items() for i in range(len(variants))])

@@ -108,6 +108,8 @@ def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
         "random-rates": rates_figure(illustrations.best_rates()),
         "random-systems": systems_figure(illustrations.ratios_of_systems()),
         "random-training": end_figure(illustrations.first_step_and_end(5, 3), dim=5, horizon=3),
+        "random-dimensions": dimensions_figure(illustrations.failures_over_dimensions()),
+        "random-single": gains_figure(illustrations.gains_over_dimensions(horizon=3), horizon=3),
         "surfaces": surfaces_figure(illustrations.small_surfaces()),
         "leading-order": leading_figure(illustrations.exact_over_leading()),
         "any-states": state_sets_figure(illustrations.gains_of_state_sets(), dim=20, horizon=3),
@@ -258,6 +260,49 @@ def systems_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     ax.set(title="Single systems after one step at the best η", xlabel="optimality measure over that of K_no-ext")
     ax.set_ylabel("share of systems at or below")
     ax.legend()
+    return figure, data
+
+
+@styled
+def dimensions_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
+    """The probability that the second part of thm:typical_system fails, over D: its bound, the sharp bound, and simulated shares."""
+    data = pd.DataFrame(columns)
+    horizons = sorted(set(data.horizon))
+    figure, axes = subplots(11.0, 3.8, 1, len(horizons), sharex=True, sharey=True, squeeze=False)
+    for ax, H in zip(axes[0], horizons, strict=True):
+        line = data[data.horizon == H]
+        ax.plot(line.dim, line.theorem, "--", color=UNSEEN, label="bound by the paper's proof")
+        ax.plot(line.dim, line.sharp, color=SEEN, label="bound with exact variances")
+        weak, failed = (np.where(line[name] > 0, line[name], np.nan) for name in ("alignment_failed", "failed"))
+        ax.plot(line.dim, weak, "o", color=OTHER, markersize=4, label="simulated: alignment below H(H−1)/D")
+        ax.plot(line.dim, failed, "x", color="black", markersize=5, label="simulated: second part fails")
+        ax.axhline(1 / 3, color="0.6", linewidth=0.8, linestyle=":")
+        enough, proof = line.dim[line.delta > 0.3].iloc[0], 1 + 3 * line.theorem.iloc[0] * (line.dim.iloc[0] - 1)
+        ax.set(xscale="log", yscale="log", ylim=(1e-4, 1.3), xlabel="dimension D")
+        ax.set_title(f"H = {H:g}: for δ = 1/3, D = {enough:.0f} suffices;\nthe proof needs {proof:,.0f}", fontsize=9)
+    axes[0, 0].set_ylabel("probability of failure δ")
+    legend_below(axes[0, 0], 4, fontsize=8)
+    figure.suptitle("One step helps almost every random system: tens of dimensions are enough (one seen state)")
+    return figure, data
+
+
+@styled
+def gains_figure(columns: Columns, horizon: int) -> tuple[Figure, pd.DataFrame]:
+    """How D (1 − ratio) of single systems closes in on its limit as D grows."""
+    data = pd.DataFrame(columns)
+    figure, ax = subplots(6.4, 4.0)
+    ax.fill_between(data.dim, data.q05, data.q95, color=SEEN, alpha=0.15, linewidth=0, label="90 % of systems")
+    ax.fill_between(data.dim, data.q25, data.q75, color=SEEN, alpha=0.3, linewidth=0, label="50 % of systems")
+    ax.plot(data.dim, data["median"], "o-", color=SEEN, markersize=4, label="median system")
+    ax.plot(data.dim, data["mean"], "--", color=OTHER, label="D (1 − ratio of the means), exact")
+    ax.axhline(data.limit.iloc[0], color="black", linewidth=0.9, linestyle=":", label="limit 2H(H−1)η − H²(H²−1)η²/3")
+    ax.set(
+        xscale="log",
+        xlabel="dimension D",
+        title=f"Single systems close in on the law (H = {horizon}, η = {data.eta.iloc[0]:g}, one seen state)",
+    )
+    ax.set_ylabel("D (1 − ratio), one step of policy gradient")
+    ax.legend(fontsize=8)
     return figure, data
 
 

@@ -13,9 +13,9 @@ Any other seen states enter through Σ = 1/|S| Σ_{x∈S} x xᵀ alone (`first_s
 learning rate η is the one of the original states at r²η.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
-from itertools import combinations_with_replacement
+from itertools import accumulate, combinations_with_replacement
 from math import prod
 from typing import Any, NamedTuple
 
@@ -23,7 +23,9 @@ import numpy as np
 
 from offspan.errors import OffspanError, as_count, as_states
 from offspan.states import unseen_directions
-from offspan.theory.genus import MOST_LETTERS, Laurent, expectation_of_forms
+from offspan.theory.genus import BITS, MOST_LETTERS, Form, Laurent, closings, expectation_of_forms, loops, unpacked
+
+_KNOWN: dict[int, list[tuple[Laurent, Laurent]]] = {}  # what `_sums` has found, by horizon
 
 
 class FirstStepLaw(NamedTuple):
@@ -63,25 +65,24 @@ class FirstStepLaw(NamedTuple):
         return self.a, self.b
 
 
-def first_step_law(dim: int | None, horizon: int, seen: Any) -> FirstStepLaw:
+def first_step_law(dim: int | None, horizon: int, seen: Any, *, progress: Callable[[float], Any] | None = None) -> FirstStepLaw:
     """The law for |S| = `seen` orthonormal states, or for the states `seen` themselves, an array (s, n), orthonormal or not  [beyond R24].
 
     a = tr Σ · a₁ and b = 4 (b_other (tr Σ)² + (b_same − b_other) tr Σ²) with Σ = 1/|S| Σ_{x∈S} x xᵀ, a₁ the value for one unit vector, and
     b_same, b_other the sums over n, k, m, l for x = y and x ⊥ y. With `dim=None`, a and b as functions of D: `law.a(5)`, or `law.at(5)` for
     both; of given states only the inner products enter, so that these may then lie in any larger space, too.
 
-    Seconds up to H = 5, minutes for H = 6; H = 7 was not done after ten minutes.
+    Seconds up to H = 7, minutes for H = 8 and 9 (docs/random_systems.md has times and memory). `progress` is called with the share done.
 
     >>> first_step_law(None, horizon=2, seen=1)
     FirstStepLaw(a=4/D, b=4/D + 8/D^2 + 16/D^3)
     >>> float(first_step_law(5, horizon=2, seen=1).best_learning_rate)
     0.32051282051282054
     """
-    horizon, _ = _setting("first_step_law", dim, horizon, 1)
+    horizon, _ = setting("first_step_law", dim, horizon, 1)
     trace, trace_of_square = _second_moments("first_step_law", dim, seen)
-    a = sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
-    same, other = _sums(horizon)[0]
-    law = FirstStepLaw(a * trace, (other * trace**2 + (same - other) * trace_of_square) * 4)
+    same, other = _sums(horizon, progress)[0]
+    law = FirstStepLaw(alignment_total(horizon) * trace, (other * trace**2 + (same - other) * trace_of_square) * 4)
     return law if dim is None else law.at(dim)
 
 
@@ -100,7 +101,7 @@ def participation_ratio(seen: Any) -> float:
 def _second_moments(where: str, dim: int | None, seen: Any) -> tuple[Fraction, Fraction]:
     """tr Σ and tr Σ², of a number of orthonormal states or of states; in fractions, from inner products in float64."""
     if not isinstance(seen, list | tuple) and not getattr(seen, "ndim", 0):
-        _, seen = _setting(where, dim, 2, seen)
+        _, seen = setting(where, dim, 2, seen)
         return Fraction(1), Fraction(1, seen)
     states = as_states(where, "seen", seen, dim)
     if dim is not None and not len(unseen_directions(states)):
@@ -116,28 +117,33 @@ def _second_moments(where: str, dim: int | None, seen: Any) -> tuple[Fraction, F
     return Fraction(float(np.trace(gram))) * unit, Fraction(float(np.sum(gram**2))) * unit**2
 
 
-def expected_gradient_norm(dim: int | None, horizon: int, seen: int) -> Any:
+def expected_gradient_norm(dim: int | None, horizon: int, seen: int, *, progress: Callable[[float], Any] | None = None) -> Any:
     """E‖∇J(K(1); S)‖², which [R24, expected_grad_norm] bounds by 4H²(H−1)²(4H−1)!!; a Fraction, or with `dim=None` a Laurent polynomial."""
-    horizon, seen = _setting("expected_gradient_norm", dim, horizon, seen)
-    norm = _mean_over_pairs(seen, *_sums(horizon)[1])
+    horizon, seen = setting("expected_gradient_norm", dim, horizon, seen)
+    norm = _mean_over_pairs(seen, *_sums(horizon, progress)[1])
     return norm if dim is None else norm(dim)
+
+
+def alignment_total(horizon: int) -> Laurent:
+    """a = 4 Σ_{n,k} E Z_{n,k}, as a function of D."""
+    return sum((alignment_mean(n, k) for n, k in terms(horizon) if n), Laurent()) * 4
 
 
 def alignment_mean(n: int, k: int) -> Laurent:
     """E Z_{n,k}, Z_{n,k} = vᵀAⁿx · xᵀ(A^{n+k+1})ᵀA^{k+1}v  [R24, eq:Z_Y_def]."""
-    return expectation_of_forms(_alignment("v", n, k))
+    return expectation_of_forms(alignment_forms("v", "x", n, k))
 
 
 def alignment_variance(n: int, k: int) -> Laurent:
     """Var Z_{n,k}  [R24, var_prop]."""
     mean = alignment_mean(n, k)
-    return expectation_of_forms([*_alignment("v", n, k), *_alignment("v", n, k)]) - mean * mean
+    return expectation_of_forms([*alignment_forms("v", "x", n, k), *alignment_forms("v", "x", n, k)]) - mean * mean
 
 
 def alignment_covariance(n: int, k: int) -> Laurent:
     """Cov(Z_{v,n,k}, Z_{w,n,k}) for orthogonal v and w  [R24, cov_prop]."""
     mean = alignment_mean(n, k)
-    return expectation_of_forms([*_alignment("v", n, k), *_alignment("w", n, k)]) - mean * mean
+    return expectation_of_forms([*alignment_forms("v", "x", n, k), *alignment_forms("w", "x", n, k)]) - mean * mean
 
 
 def terms(horizon: int) -> list[tuple[int, int]]:
@@ -145,8 +151,9 @@ def terms(horizon: int) -> list[tuple[int, int]]:
     return [(n, k) for n in range(horizon) for k in range(horizon - n)]
 
 
-def _alignment(v: str, n: int, k: int):
-    return [(v, "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), v)]
+def alignment_forms(v: str, x: str, n: int, k: int) -> list[Form]:
+    """Z_{v,x,n,k} as a product of forms."""
+    return [(v, "A" * n, x), (x, "T" * (n + k + 1) + "A" * (k + 1), v)]
 
 
 def gradient_norm_term(n: int, k: int, m: int, l: int, *, same: bool) -> Laurent:  # noqa: E741
@@ -164,22 +171,39 @@ def _mean_over_pairs(seen: int, same: Laurent, other: Laurent) -> Laurent:
     return (same + other * (seen - 1)) * Fraction(4, seen)
 
 
-@lru_cache
-def _sums(horizon: int) -> list[tuple[Laurent, Laurent]]:
-    """Σ_{n,k,m,l} of b and of E‖∇J‖², each for x = y and for x ≠ y; (n, k) and (m, l) can be exchanged, so each pair is computed once."""
-    seen: dict = {}
+def _sums(horizon: int, progress: Callable[[float], Any] | None = None) -> list[tuple[Laurent, Laurent]]:
+    """Σ_{n,k,m,l} of b and of E‖∇J‖², each for x = y and for x ≠ y.
 
-    def sums(y: str) -> tuple[Laurent, Laurent]:
-        b, norm = Laurent(), Laurent()
-        for (n, k), (m, l) in combinations_with_replacement(terms(horizon), 2):  # noqa: E741
-            times = 1 if (n, k) == (m, l) else 2
-            core = _core(n, k, m, l, y)
-            norm += expectation_of_forms([(y, "T" * m + "A" * n, "x"), core], seen=seen) * times
-            if n and m:  # vᵀx = 0
-                b += expectation_of_forms([("v", "A" * n, "x"), ("v", "A" * m, y), core], seen=seen) * times
-        return b, norm
+    Sums over a whole orthonormal basis take the place of v and y, so that x alone is left, which `closings` average away. With
+    N = n + k + 1, M = m + l + 1, C = (A^N)ᵀA^k(A^l)ᵀA^M, and everything summed over n, k, m, l:
 
-    return list(zip(sums("x"), sums("y"), strict=True))
+        norm = E[xᵀ(A^m)ᵀAⁿx · xᵀCx],   norm_x = E[xᵀAⁿx · xᵀA^m x · xᵀCx],   trace = E[xᵀC(A^m)ᵀAⁿx],   trace_x = E[xᵀAⁿx · xᵀC(A^m)ᵀx]
+        (D−1) b_same = norm − norm_x,   (D−1) norm_other = trace − norm,   (D−2) b_other = norm_other − 2(trace_x − norm_x)/(D−1)
+    """
+    if horizon not in _KNOWN:
+        most, D, seen = 4 * horizon - 2, 1 << BITS, {}
+
+        def mean(*words: str) -> int:
+            """D^{most/2} E Π xᵀWx, at D = 2^BITS."""
+            total = sum(loops((), cycles, seen) for cycles in closings(words)) << BITS * (most - sum(map(len, words))) // 2
+            return total // prod(D + 2 * i for i in range(len(words)))
+
+        pairs = sorted(combinations_with_replacement(terms(horizon), 2), key=lambda pair: sum(map(sum, pair)))  # the shortest words first
+        work = [2.5 ** sum(map(sum, pair)) for pair in pairs]  # what two letters more take, as measured
+        norm = norm_x = trace = trace_x = 0
+        for ((n, k), (m, l)), done in zip(pairs, accumulate(work), strict=True):  # noqa: E741
+            times = 1 if (n, k) == (m, l) else 2  # (n, k) and (m, l) can be exchanged; trace_x alone takes both orders
+            there, again, (_, C, _) = "A" * n, "A" * m, _core(n, k, m, l, "x")
+            norm += times * mean("T" * m + there, C)
+            norm_x += times * mean(there, again, C)
+            trace += times * mean(C + "T" * m + there)
+            trace_x += times * (mean(there, C + "T" * m) + mean(again, there + C)) // 2
+            if progress:
+                progress(done / sum(work))
+        norm_other = (trace - norm) // (D - 1)
+        b = (norm - norm_x) // (D - 1), (norm_other - 2 * (trace_x - norm_x) // (D - 1)) // (D - 2)
+        _KNOWN[horizon] = [(unpacked(same, most), unpacked(other, most)) for same, other in (b, (norm, norm_other))]
+    return _KNOWN[horizon]
 
 
 def double_factorial(odd: int) -> int:
@@ -200,7 +224,7 @@ class Bounds(NamedTuple):
 
 
 def bounds(dim: int, horizon: int) -> Bounds:
-    horizon, _ = _setting("bounds", dim, horizon, 1)
+    horizon, _ = setting("bounds", dim, horizon, 1)
     D, H, pairings = Fraction(dim), horizon, double_factorial(4 * horizon - 1)
     return Bounds(
         1 / (4 * D * H * (H - 1) * pairings),
@@ -215,13 +239,13 @@ def bounds(dim: int, horizon: int) -> Bounds:
 
 def likely_dimension(horizon: int, seen: int, failure: Fraction) -> int:
     """The least D for which the theorem holds with probability 1 − δ: |S| + 6|S|H(H−1)(4H−1)!!/δ  [R24, thm:typical_system]."""
-    horizon, seen = _setting("likely_dimension", None, horizon, seen)
+    horizon, seen = setting("likely_dimension", None, horizon, seen)
     if not 0 < failure < 1:
         raise OffspanError(f"likely_dimension: `failure` is {failure!r}, but must be a probability between 0 and 1.")
     return seen + -(-6 * seen * horizon * (horizon - 1) * double_factorial(4 * horizon - 1) // Fraction(failure))
 
 
-def _setting(where: str, dim: int | None, horizon: int, seen: Any) -> tuple[int, int]:
+def setting(where: str, dim: int | None, horizon: int, seen: Any) -> tuple[int, int]:
     horizon, seen = as_count(where, "horizon", horizon, least=2), as_count(where, "seen", seen, least=1)
     if 4 * horizon - 2 > MOST_LETTERS:
         limit = f"words of 4H − 2 ≤ {MOST_LETTERS} letters: H ≤ {(MOST_LETTERS + 2) // 4}"

@@ -10,6 +10,7 @@ polynomial in D with integer coefficients, computed here by two routes that shar
 
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from offspan.errors import OffspanError
@@ -186,8 +187,8 @@ def _topology(words: list[Word], letters: dict[int, Letter], rho: dict[int, int]
 
 
 SWAP = str.maketrans("AT", "TA")
-BITS = 64  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, which fits for p ≤ 34
-MOST_LETTERS = 34
+BITS = 128  # for each power of D in a packed polynomial; coefficients add up to (p−1)!!, 6e18 for p = 34: sums over many words fit, too
+MOST_LETTERS = 34  # as H = 9 has, which takes minutes; each H more takes six times as long
 Form = tuple[Any, str, Any]  # (α, W, β) stands for the number αᵀWβ, with α and β names of orthonormal vectors
 State = tuple[tuple[Form, ...], tuple[str, ...]]  # forms, and traces of words: cycles
 
@@ -210,8 +211,9 @@ def expectation_of_forms(forms: Iterable[Form], cycles: Iterable[str] = (), seen
     """E Π αᵀWβ · Π Tr(W) by pairing one letter after the other (Wick's formula, or Schwinger–Dyson equations).
 
     Each pairing of the first letter removes two letters and leaves shorter forms and cycles, which are cached in a canonical order: neither
-    the order of the factors, nor rotations of a cycle, nor transposes matter. A form without letters must join a vector to itself, or the
-    product is zero. So the number of states grows far more slowly than the number of pairings. `seen` keeps them for the next call.
+    the order of the factors, nor rotations of a cycle, nor transposes matter, nor A and Aᵀ exchanged everywhere, which are alike in law. A
+    form without letters must join a vector to itself, or the product is zero. So the number of states grows far more slowly than the
+    number of pairings, most slowly without forms: see `closings`. `seen` keeps them for the next call.
 
     >>> expectation_of_forms([("x", "TA", "x")])  # E‖A x‖²
     1
@@ -219,28 +221,68 @@ def expectation_of_forms(forms: Iterable[Form], cycles: Iterable[str] = (), seen
     forms, cycles = tuple(forms), tuple(cycles)
     letters = sum(len(W) for _, W, _ in forms) + sum(map(len, cycles))
     if letters > MOST_LETTERS:
-        raise OffspanError(f"expectation: the words have {letters} letters, but the packed coefficients hold at most {MOST_LETTERS}.")
+        raise OffspanError(f"expectation: the words have {letters} letters, but at most {MOST_LETTERS} can be paired in reasonable time.")
     if letters % 2:
         return Laurent()
-    packed, mask = _loops(forms, cycles, {} if seen is None else seen), (1 << BITS) - 1
-    return Laurent({e - letters // 2: (packed >> (BITS * e)) & mask for e in range(packed.bit_length() // BITS + 1)})
+    return unpacked(loops(forms, cycles, {} if seen is None else seen), letters)
 
 
-def _loops(forms: tuple[Form, ...], cycles: tuple[str, ...], seen: dict[State, int]) -> int:
+def unpacked(value: int, letters: int) -> Laurent:
+    """D^{−p/2} times the polynomial whose value at D = 2^BITS this is; its coefficients are not negative."""
+    mask = (1 << BITS) - 1
+    return Laurent({e - letters // 2: (value >> (BITS * e)) & mask for e in range(value.bit_length() // BITS + 1)})
+
+
+def closings(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The cycles that some words become when their 2q ends are joined in pairs, in each of the (2q−1)!! ways  [beyond R24].
+
+    The law of A does not change under rotations, so a unit vector x can be averaged over the sphere, where 2q factors x have the mean
+    Σ over pairings of their indices / (D (D+2) ⋯ (D+2q−2)):
+
+        E Π_{i=1}^{q} xᵀW_i x = Σ over closings of E Π Tr(cycle) / (D (D+2) ⋯ (D+2q−2)).
+
+    >>> list(closings(("AT", "AA")))
+    [('AT', 'AA'), ('ATAA',), ('ATTT',)]
+    """
+    if not words:
+        yield ()
+        return
+    first, rest = words[0], words[1:]
+    for cycles in closings(rest):
+        yield (first, *cycles)
+    for W, earlier, later in _each(rest):
+        yield from closings((first + W, *earlier, *later))
+        yield from closings((first + _transpose(W), *earlier, *later))
+
+
+def loops(forms: tuple[Form, ...], cycles: tuple[str, ...], seen: dict[State, int]) -> int:
     """Σ over pairings of D^{closed loops} at D = 2^BITS: a polynomial as one integer, which adds, and is multiplied by D, quickly."""
     if any(not W and alpha != beta for alpha, W, beta in forms):
         return 0
-    state = (
-        tuple(sorted(min((alpha, W, beta), (beta, _transpose(W), alpha)) for alpha, W, beta in forms if W)),
-        tuple(sorted(min(V[i:] + V[:i] for V in (W, _transpose(W)) for i in range(len(W))) for W in cycles if W)),
+    swapped = tuple((alpha, W.translate(SWAP), beta) for alpha, W, beta in forms)
+    necklaces = [_necklaces(W) for W in cycles if W]
+    state = min(
+        (_ordered(forms), tuple(sorted([W for W, _ in necklaces]))),
+        (_ordered(swapped), tuple(sorted([W for _, W in necklaces]))),
     )
     if state not in seen:
-        seen[state] = sum(_loops(*left, seen) for left in _pair_one_letter(*state)) if state != ((), ()) else 1
-    return seen[state] << (BITS * sum(not W for W in cycles))
+        seen[state] = sum(loops(*left, seen) for left in _pair_one_letter(*state)) if state != ((), ()) else 1
+    return seen[state] << (BITS * (len(cycles) - len(necklaces)))
+
+
+def _ordered(forms: tuple[Form, ...]) -> tuple[Form, ...]:
+    return tuple(sorted(min((alpha, W, beta), (beta, _transpose(W), alpha)) for alpha, W, beta in forms if W))
+
+
+@lru_cache(2**20)
+def _necklaces(W: str) -> tuple[str, str]:
+    """The least of all rotations of a cycle and of its transpose; and the same with A and Aᵀ exchanged."""
+    alike = [V[i:] + V[:i] for V in (W, _transpose(W)) for i in range(len(W))]
+    return min(alike), max(alike).translate(SWAP)
 
 
 def _pair_one_letter(forms: tuple[Form, ...], cycles: tuple[str, ...]) -> Iterator[State]:
-    """What is left when the first letter, of the shortest form or else of a cycle, is paired with each of the others.
+    """What is left when the first letter, of the shortest form or else of the shortest cycle, is paired with each of the others.
 
     A_ij A_kl pairs to δ_ik δ_jl / D: letters of one kind join left to left and right to right, A and Aᵀ left to right.
     """
@@ -248,7 +290,8 @@ def _pair_one_letter(forms: tuple[Form, ...], cycles: tuple[str, ...]) -> Iterat
         shortest = min(range(len(forms)), key=lambda i: len(forms[i][1]))  # soonest used up, so soonest known to be zero
         (alpha, W, beta), forms = forms[shortest], forms[:shortest] + forms[shortest + 1 :]
     else:
-        (alpha, W, beta), cycles = (None, cycles[0], None), cycles[1:]
+        shortest = min(range(len(cycles)), key=lambda i: len(cycles[i]))  # soonest used up, so that fewer states are met
+        (alpha, W, beta), cycles = (None, cycles[shortest], None), cycles[:shortest] + cycles[shortest + 1 :]
 
     def left(W: str, cycles: tuple[str, ...]) -> State:
         return ((), (*cycles, W)) if alpha is None else ((*forms, (alpha, W, beta)), cycles)

@@ -14,12 +14,22 @@ from offspan.problems.lqr import LQR, shift
 from offspan.states import basis
 from offspan.theory import closed_forms
 from offspan.theory.claims import iterates
+from offspan.theory.concentration import (
+    FAILURES,
+    alignment_failure,
+    alignment_spread,
+    gains,
+    limit_of_gain,
+    reduces,
+    step_failure,
+    sufficient_dimension,
+)
 from offspan.theory.exploring import norm_gaps, one_step, ratios
 from offspan.theory.flow import flow_ratios, shift_flow
-from offspan.theory.gaussian import bounds, expected_gradient_norm, first_step_law, participation_ratio
+from offspan.theory.gaussian import bounds, double_factorial, expected_gradient_norm, first_step_law, participation_ratio
 from offspan.theory.genus import Gluing, gluings, word
 from offspan.theory.large_dimension import cost_alignment_mean
-from offspan.theory.monte_carlo import estimate, simulate, trained_ratios
+from offspan.theory.monte_carlo import estimate, simulate, simulate_wide, trained_ratios
 from offspan.theory.planar import leading_order
 from offspan.training import train_lqr, train_lqr_batch
 
@@ -130,6 +140,38 @@ def ratios_of_systems(dims: tuple[int, ...] = (5, 20, 80), horizon: int = 3, sys
     rates = [float(first_step_law(D, horizon, 1).best_learning_rate) for D in dims]
     ratio = [simulate(jax.random.key(D), D, horizon, 1, systems).ratios(rate) for D, rate in zip(dims, rates, strict=True)]
     return {"dim": np.repeat(dims, systems), "ratio": np.concatenate(ratio)}
+
+
+def failures_over_dimensions(horizons: tuple[int, ...] = (2, 3, 4), systems: int = 1_000) -> Columns:
+    """Bounds on the probability that the second part of the theorem fails, its own and the sharp one, over D; and simulated shares.
+
+    Shares are for D ≤ 2500. `delta` names the rows whose D is the least that suffices for that δ.
+    """
+    rows = []
+    for H in horizons:
+        sufficient = {sufficient_dimension(H, 1, delta): float(delta) for delta in FAILURES}
+        for D in sorted({*(int(D) for D in np.geomspace(10, 1e4, 13)), *(10**power for power in range(5, 11)), *sufficient}):
+            theorem = 6 * H * (H - 1) * double_factorial(4 * H - 1) / (D - 1)
+            weak, failed, count = np.nan, np.nan, 0
+            if 2 * H < D <= 2_500:
+                steps, eta, count = simulate_wide(jax.random.key(D), D, H, 1, systems), float(bounds(D, H).likely_learning_rate), systems
+                weak, failed = np.mean(steps.alignment < H * (H - 1) / D), 1 - np.mean(reduces(steps, D, H, eta))
+            delta = sufficient.get(D, np.nan)
+            rows.append((H, D, delta, theorem, step_failure(D, H, 1), alignment_failure(D, H, 1), weak, failed, count))
+    return _columns("horizon dim delta theorem sharp alignment_bound alignment_failed failed systems", rows)
+
+
+def gains_over_dimensions(
+    dims: tuple[int, ...] = (25, 50, 100, 200, 400, 800, 1600, 3200), horizon: int = 3, systems: int = 1_000
+) -> Columns:
+    """D (1 − E_opt(K(2))/E_opt(K_no-ext)) of single systems at the η that is best for large D: quantiles over D, with the limit."""
+    eta, rows = 3 / (horizon * (horizon + 1)), []
+    for D in dims:
+        steps, law = simulate_wide(jax.random.key(D), D, horizon, 1, systems), first_step_law(D, horizon, 1)
+        spread = D * np.std(steps.alignment), D * float(alignment_spread(D, horizon, 1)[1]) ** 0.5
+        quantiles = np.quantile(gains(steps, D, eta), (0.05, 0.25, 0.5, 0.75, 0.95))
+        rows.append((D, eta, limit_of_gain(horizon, 1, eta), D * (1 - law.ratio(eta)), *quantiles, *spread))
+    return _columns("dim eta limit mean q05 q25 median q75 q95 alignment_spread alignment_spread_exact", rows)
 
 
 def first_step_and_end(dim: int = 5, horizon: int = 3, systems: int = 400, iterations: int = 5_000) -> Columns:

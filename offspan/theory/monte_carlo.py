@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from offspan.errors import as_count
+from offspan.errors import OffspanError, as_count
 from offspan.measures import optimality_measure
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient
@@ -65,6 +65,62 @@ def _first_steps(key, count: int, dim: int, horizon: int, S, U, q) -> Float[Arra
         return jnp.append(sums / unseen.shape[1], jnp.sum(gradient**2))
 
     return jax.vmap(of_one)(jax.random.normal(key, (count, dim, dim)) * (q / dim) ** 0.5).T
+
+
+def simulate_wide(key: PRNGKeyArray, dim: int, horizon: int, seen: int, systems: int) -> FirstSteps:
+    """The same law at a cost of D instead of D² a system, by drawing of A only what the gradient asks for: the states x_h and costates λ_h.
+
+    If A is known on the span of some v, and Aᵀ on that of some w, then A z for a unit z ⊥ all v is a fresh Gaussian vector but for its
+    coordinates along the w, which are ⟨Aᵀw, z⟩; and the same with A and Aᵀ exchanged. What stays unknown of ‖A‖² is a χ² variable.
+    """
+    systems = as_count("simulate_wide", "systems", systems, least=2)
+    if dim <= (least := 2 * seen * horizon):
+        raise OffspanError(f"simulate_wide: `dim` is {dim}, but must be more than 2|S|H = {least}; `simulate` takes any.")
+    rng, batch = np.random.default_rng(np.asarray(jax.random.key_data(key))), max(1, BATCH_ENTRIES // (4 * dim))
+    parts = [_wide_steps(rng, min(batch, systems - done), dim, horizon, seen) for done in range(0, systems, batch)]
+    return FirstSteps(*np.concatenate(parts, axis=-1))
+
+
+def _wide_steps(rng: np.random.Generator, count: int, dim: int, horizon: int, seen: int) -> np.ndarray:
+    known: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {"A": [], "T": []}  # pairs (v, A v) and (w, Aᵀw), all v orthonormal, all w too
+
+    def inner(x, y):
+        return np.einsum("rn,rn->r", x, y)
+
+    def apply(letter: str, z: np.ndarray) -> np.ndarray:
+        image = np.zeros_like(z)
+        for v, Av in known[letter]:
+            image += (part := inner(v, z)[:, None]) * Av
+            z = z - part * v
+        length = np.sqrt(inner(z, z))[:, None]
+        fresh = rng.normal(scale=dim**-0.5, size=z.shape)
+        for w, Atw in known["T" if letter == "A" else "A"]:
+            fresh += ((inner(Atw, z) / length[:, 0] - inner(w, fresh))[:, None]) * w
+        known[letter].append((z / length, fresh))
+        return image + length * fresh
+
+    states, images, costates = [], [], []  # x_h, A x_h and λ_{h+1}, h = 0..H−1, from each seen state
+    for x in np.eye(seen, dim):
+        path = [np.tile(x, (count, 1))]
+        for _ in range(horizon):
+            path.append(apply("A", path[-1]))
+        costate = [path[-1]]
+        for x_h in path[-2:0:-1]:
+            costate.append(x_h + apply("T", costate[-1]))
+        states, images, costates = states + path[:-1], images + path[1:], costates + costate[::-1]
+    X, AX, costates = (np.stack(vectors, axis=1) for vectors in (states, images, costates))
+    first = [index * horizon for index in range(seen)]  # where X is e_1 … e_seen
+    X_unseen, AX_unseen = X.copy(), AX - np.einsum("rks,rsn->rkn", X[:, :, :seen], AX[:, first])
+    X_unseen[:, :, :seen] = 0.0
+    met = sum(inner(image, image) for pairs in known.values() for _, image in pairs)
+    met = met - sum(inner(w, Av) ** 2 for _, Av in known["A"] for w, _ in known["T"])
+    rest = rng.chisquare((dim - len(known["A"])) * (dim - len(known["T"])), count) / dim
+    G = np.einsum("rkn,rln->rkl", costates, costates)
+    norms = [4 * np.einsum("rkl,rkn,rln->r", G, Y, Y, optimize=True) / seen**2 for Y in (X_unseen, X)]
+    unseen = dim - seen
+    baseline = (met + rest - np.sum(AX[:, first] ** 2, axis=(1, 2))) / unseen
+    alignment = 4 * np.sum(AX_unseen * costates, axis=(1, 2)) / (seen * unseen)
+    return np.stack([baseline, alignment, norms[0] / unseen, norms[1]])
 
 
 def stepped_measures(

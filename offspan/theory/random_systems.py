@@ -20,7 +20,7 @@ from offspan.theory import gaussian as law
 from offspan.theory import genus
 from offspan.theory.claims import Claim, Settings, at_least, at_most, equal, random_orthogonal
 from offspan.theory.genus import Word, word
-from offspan.theory.monte_carlo import estimate, simulate, stepped_measures
+from offspan.theory.monte_carlo import estimate, simulate, simulate_wide, stepped_measures
 
 SAMPLES = 10_000  # simulated systems for each seed
 RECURSION = "exact, by recursion"
@@ -52,7 +52,7 @@ def typical_system(settings: Settings) -> Iterator[Claim]:
     yield _within_errors("that ratio from starts of length 2, with η/4", longer, route)
     yield at_least("(1 − ratio)/η at the theorem's η against H(H−1)/D", reduction, "the exact law")
     wide = law.likely_dimension(2, 1, Fraction(1, 2))
-    steps = simulate(_key(wide), wide, 2, 1, max(settings.seeds, 2))
+    steps = simulate_wide(_key(wide), wide, 2, 1, 100 * settings.seeds)
     route, eta = f"{len(steps.baseline)} simulated systems", float(law.bounds(wide, 2).likely_learning_rate)
     # (E_opt(K(2)) − E_opt(K_no-ext))/η against −E_opt(K_no-ext) H(H−1)/(4D): in the ratio itself, η times that is lost to rounding.
     likely = -steps.alignment + eta * steps.curvature <= -steps.baseline * 2 / (4 * wide)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from offspan.errors import OffspanError, as_count, nearest
-from offspan.theory import exploring, flow, large_dimension, noise, random_systems, regularized, underdetermined
+from offspan.theory import concentration, exploring, flow, large_dimension, noise, random_systems, regularized, underdetermined
 from offspan.theory.claims import NONE, Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
@@ -39,6 +39,8 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "beyond:cost_alignment": large_dimension.cost_alignment,
     "beyond:any_states": large_dimension.any_states,
     "beyond:subcritical": large_dimension.subcritical,
+    "beyond:sharp_dimensions": concentration.sharp_dimensions,
+    "beyond:single_systems": concentration.single_systems,
     "lem:norm_concentration": random_systems.norm_concentration,
     "lem:clm_cost_grad_inner_prod": random_systems.inner_product,
     "smoothness_lemma": random_systems.smoothness,
