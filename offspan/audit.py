@@ -2,8 +2,9 @@
 
 import importlib
 import itertools
+import math
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,12 +18,13 @@ from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states
 from offspan.exploration import coverage
 from offspan.maps import ExtrapolationMap, grid_states, outcomes
+from offspan.memory import Memory, Parts
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
 from offspan.problems.variants import as_noise_key, is_noisy, without_noise
 from offspan.rollout import Controller, Trajectory, rollout
 from offspan.suggestions import NEAR, Curve, Suggestion, success_by_distance, suggest
-from offspan.training import Batch, train_batch
+from offspan.training import Batch, Exact, train_batch
 from offspan.training.diagnosis import warn_if_stuck
 
 TOLERANCE = 2.0  # without a `success`, a state may cost this many times what the reference costs from there, or the worst seen state
@@ -125,7 +127,7 @@ def audit(
     key: Any = None,
     samples: int = 1,
     progress: Callable[[float], Any] | None = None,
-    memory: MutableMapping[str, Mapping[str, np.ndarray]] | None = None,
+    memory: Memory | None = None,
 ) -> Audit:
     """Where does a controller that was trained from the states `seen` (s, n) work, over a whole region of initial states?  [beyond R24]
 
@@ -136,8 +138,8 @@ def audit(
     suggested: those whose trajectories come near to most of what fails. `retrain`, options of `train_batch` such as {"optimizer":
     optax.adam(1e-3), "iterations": 1_000}, trains the controller on, from the seen and the suggested states.
 
-    `progress` is called with the share done. Finished parts are kept in `memory` and looked up there, so that the same audit with the same
-    mapping continues where it was interrupted; for another audit, pass another one.
+    `progress` is called with the share done. Finished parts are kept in `memory`, such as a dict, and looked up there, so that the same
+    audit with the same memory continues where it was interrupted.
 
     >>> import jax, numpy as np, offspan
     >>> problem, K = offspan.identity(2, horizon=5), offspan.Linear([[-1.0, 0.0], [0.0, 1.0]])  # lost in the second coordinate
@@ -155,7 +157,9 @@ def audit(
     drawn = _drawn(key_states, states, box, centre)
     scale = _scale(box, n)
     best, best_name = (reference, "The reference") if reference is not None else _stationary(problem)
-    parts = _Parts({} if memory is None else memory, progress, expected=4 + 2 * (best is not None) + 3 * (retrain is not None))
+    kinds, maps = 1 + (best is not None) + (retrain is not None), math.comb(min(len(box), MAPPED), 2) or 1
+    parts = Parts({} if memory is None else memory, progress, expected=4 + (best is not None) + kinds * (1 + maps) + (retrain is not None))
+    parts.belong_to(where, [*jax.tree.leaves((problem, controller)), seen, drawn, centre, points, worst, add, samples, success is None])
 
     def costs_and_successes(controller: Any, X: Any) -> tuple[np.ndarray, np.ndarray]:
         return outcomes(where, problem, controller, jnp.asarray(X, seen.dtype), success, key_noise, samples)
@@ -164,10 +168,13 @@ def audit(
 
     def judged(name: str, controller: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Costs and successes from the states X, which the part of that name holds."""
-        costs, successes = parts(name, lambda: dict(zip(JUDGED, costs_and_successes(controller, X), strict=True))).values()
+        found = parts(name, lambda: dict(zip(JUDGED, costs_and_successes(controller, X), strict=True)))
+        costs = found["costs"]
         if success is not None:
-            return costs, successes
+            return costs, found["successes"]
         allowed = limit if best is None else TOLERANCE * judged_best(name, X)
+        if np.any(np.asarray(allowed) < 0):
+            raise OffspanError(f"{where}: costs of the reference are negative, so that multiples of them say nothing; pass `success`.")
         return costs, (np.isfinite(costs) & (costs <= allowed)).astype(float)
 
     def judged_best(name: str, X: np.ndarray) -> np.ndarray:
@@ -177,7 +184,6 @@ def audit(
     costs, successes = judged("controller-states", controller, drawn)
     pairs = _pairs(box, drawn, successes if 0 < successes.mean() < 1 else _ranks(costs))
     axes = [{d: np.linspace(*box[d], points) for d in pair} for pair in pairs]
-    parts.expected += (len(pairs) - 1) * (1 + (best is not None) + (retrain is not None))
 
     def outcome_of(name: str, controller: Any) -> Outcome:
         maps = []
@@ -193,7 +199,9 @@ def audit(
         "distances"
     ]
     places = _spread_out(drawn / scale[None], np.where(successes < 1, costs, -np.inf) if np.any(successes < 1) else costs, worst)
-    suggestion = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, drawn, successes, distances, scale, add)))
+    trained = float(judged("controller-seen", controller, np.asarray(seen))[1].mean())
+    given = drawn, successes, distances
+    suggestion = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, *given, scale=scale, count=add, trained=trained)))
     suggested = Suggestion(suggestion["states"], float(suggestion["gain"]), str(suggestion["note"]))
     retrained = None
     if retrain is not None and len(suggested.states):
@@ -219,32 +227,10 @@ def audit(
     )
 
 
-class _Parts:
-    """Parts of an audit by name, each made once and kept in `memory`; `progress` is called with the share of the expected ones."""
-
-    def __init__(self, memory: MutableMapping[str, Mapping[str, np.ndarray]], progress: Callable[[float], Any] | None, expected: int):
-        self.memory, self.progress, self.expected = memory, progress, expected
-        self.found: dict[str, Mapping[str, np.ndarray]] = {}
-
-    def __call__(self, name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
-        if name not in self.found:
-            if name not in self.memory:
-                self.memory[name] = make()
-            self.found[name] = self.memory[name]
-            self.tell()
-        return self.found[name]
-
-    def tell(self, more: float = 0.0) -> None:
-        if self.progress is not None:
-            self.progress(min((len(self.found) + more) / self.expected, 1.0))
-
-    def end(self) -> None:
-        if self.progress is not None:
-            self.progress(1.0)
-
-
-def _retrained(parts: _Parts, problem: Problem, controller: Any, x0s: Array, options: dict[str, Any]) -> Any:
+def _retrained(parts: Parts, problem: Problem, controller: Any, x0s: Array, options: dict[str, Any]) -> Any:
     """The controller, trained on from these states; each chunk of iterations is kept."""
+    if wrong := {"resume", "on_chunk", "progress"} & set(options):
+        raise OffspanError(f"audit: `retrain` has {wrong.pop()!r}, which the audit sees to itself; leave it out.")
     begun, iterations = parts.memory.get("training"), options.get("iterations", 1)
 
     def on_chunk(batch: Batch) -> None:
@@ -253,8 +239,12 @@ def _retrained(parts: _Parts, problem: Problem, controller: Any, x0s: Array, opt
 
     resume = None if begun is None else Batch.from_arrays(begun, controller)
     batch = train_batch(problem, [controller], x0s, **{"record_every": 1, **options, "resume": resume, "on_chunk": on_chunk})
-    parts("trained", batch.to_arrays)
-    warn_if_stuck("audit", without_noise(problem), batch.run(0), x0s, exact=False, noisy=is_noisy(problem))
+    parts.found["training"] = {}  # which is kept already
+    estimator = Exact(options.get("loss")) if options.get("gradient") is None else options["gradient"]
+    if getattr(estimator, "loss", None) is None:
+        noisy = is_noisy(problem)
+        exact = isinstance(estimator, Exact) and not noisy
+        warn_if_stuck("audit", without_noise(problem), batch.run(0), x0s, exact=exact, noisy=noisy)
     return batch.controllers[0]
 
 

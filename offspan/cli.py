@@ -169,13 +169,14 @@ def map_region(
     from offspan.experiments.store import find_run
     from offspan.report.maps import map_data, map_figure
 
-    stored = find_run(folder, load_spec(Path(run)).name if run.endswith(".toml") else run)
+    spec = load_spec(Path(run), trust_code=trust_code) if run.endswith(".toml") else None
+    stored = find_run(folder, run if spec is None else spec.name)
     with console.status("drawing …"):
-        found, spec, coordinates, seen, unseen = map_of_run(stored, coordinate, points=points, margin=margin, trust_code=trust_code)
+        options: Any = {"points": points, "margin": margin, "trust_code": trust_code}
+        found, title, coordinates, seen, unseen = map_of_run(stored, coordinate, spec=spec, **options)
         names = [coordinates[d] for d in found.coordinates]
         others = ";\nthe other coordinates as in the mean of the seen states" if len(names) < len(coordinates) else ""
-        which = "policy gradient, the seed of median measure" if spec.kind == "network" else "the seed of the lowest training cost"
-        title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}{others}"
+        title += others
         figure = map_figure(found, seen, unseen=unseen if len(unseen) else None, names=names, title=title)
         name = "map-" + "-".join(map(str, found.coordinates))
         written = stored.save_report({name: (figure, map_data(found, names))}, {})
@@ -194,15 +195,18 @@ def audit_controller(
     from offspan.report.audit import summary_table, write_page
     from offspan.report.tables import terminal_table
 
-    if output is not None and not output.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
-    with _progress(spec.stem) as progress:
-        asked, found = audit_file(spec, folder, trust_code=trust_code, progress=progress)
-    console.print(terminal_table(summary_table(found)))
-    console.print(str(found), soft_wrap=True, markup=False)
     path = output or spec.with_suffix(".html")
-    write_page(found, path, asked.title or f"Audit: {asked.name}")
-    console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
+    if not path.parent.is_dir() or path.is_dir():
+        raise OffspanError(f"the page cannot be written to {str(path)!r}: name a file in a folder that is there.")
+
+    def finish(asked: Any, found: Any) -> None:
+        console.print(terminal_table(summary_table(found)))
+        console.print(str(found), soft_wrap=True, markup=False)
+        write_page(found, path, asked.title or f"Audit: {asked.name}")
+        console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
+
+    with _progress(spec.stem) as progress:
+        audit_file(spec, folder, finish, trust_code=trust_code, progress=progress)
 
 
 @app.command("list")

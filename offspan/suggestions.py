@@ -15,7 +15,7 @@ from offspan.rollout import rollout
 NEAR = 0.1  # of the region's width in each coordinate: this close to what training visits is near
 MATTERS = 0.02  # a share of the region below which nothing is worth adding a state for
 BINS = 8  # of the curve over distance
-CANDIDATES = 400  # failing states that are looked at as states to add, at most
+CANDIDATES = 400  # failing states among which those to add are chosen, at most
 
 
 class Curve(NamedTuple):
@@ -51,17 +51,27 @@ def expected_gain(distances: np.ndarray, successes: np.ndarray, closer: np.ndarr
     """
     from scipy.optimize import isotonic_regression
 
-    farthest = np.max(distances[np.isfinite(distances)], initial=0.0) + 1.0  # where training visits nothing finite, all are that far
-    at, which, counts = np.unique(np.where(np.isfinite(distances), distances, farthest), return_inverse=True, return_counts=True)
+    at, which, counts = np.unique(distances, return_inverse=True, return_counts=True)
     means = np.bincount(which, successes) / counts
     fitted = isotonic_regression(means, weights=counts, increasing=False).x
     return float(np.interp(closer, at, fitted).mean() - successes.mean())  # the fit has the mean of what it fits
 
 
 def suggest(
-    problem: Problem, controller: Any, states: np.ndarray, successes: np.ndarray, distances: np.ndarray, scale: np.ndarray, count: int
+    problem: Problem,
+    controller: Any,
+    states: np.ndarray,
+    successes: np.ndarray,
+    distances: np.ndarray,
+    *,
+    scale: np.ndarray,
+    count: int,
+    trained: float,
 ) -> Suggestion:
-    """Greedily, the failing states whose trajectories come near to most of the failing states that are not near to one already."""
+    """Greedily, the failing states whose trajectories come near to most of the failing states that are not near to one already.
+
+    `trained` is the share of the seen states that succeeds.
+    """
     failing = states[successes < 0.5]
     share = len(failing) / len(states)
     if share < MATTERS:
@@ -80,12 +90,14 @@ def suggest(
     closer = np.minimum(distances, np.asarray(coverage(problem, controller, added, states, scale=scale)))
     gain = expected_gain(distances, successes, closer)
     these = "this state" if len(chosen) == 1 else f"these {len(chosen)} states"
-    nearest = successes[distances <= max(NEAR, np.quantile(distances, 1 / BINS))].mean()
-    said = f"Add {these} to those it is trained on: as distance predicts success, {gain:.0%} more of the region should succeed."
-    if nearest < 0.5:
-        said = f"It fails nearest to what training visits, too ({nearest:.0%} succeeds there): train it further first. {said}"
-    elif gain < MATTERS:
-        said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) does not lie far from training. {said}"
+    if trained < 0.5:
+        said = f"It fails from the states that it was trained on, too ({trained:.0%} succeed): train it further before you add {these}."
+    elif gain >= MATTERS:
+        said = f"Add {these} to those it is trained on: as distance predicts success, {gain:.0%} more of the region should succeed."
+    elif np.median(distances[successes < 0.5]) <= NEAR:
+        said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) lies near to what training visits."
+    else:
+        said = f"Add {these} to those it is trained on; the distance to what training visits does not tell here what that will gain."
     return Suggestion(added, gain, said)
 
 

@@ -19,6 +19,7 @@ LAYERS = [
         "errors",
         "files",
         "host",
+        "memory",
         "problems",
         "systems",
         "controllers",

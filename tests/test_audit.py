@@ -1,6 +1,7 @@
 """Audits: shares by plain loops, states that are worth adding, a page that needs nothing else."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -77,7 +78,7 @@ def test_what_is_suggested_covers_what_fails_and_training_on_it_helps():
     best = int(np.argmax(reached))
     assert reached[best] > 1.2 * np.mean(reached)
     np.testing.assert_array_equal(state, fails[best])
-    assert 0 <= found.suggested.gain <= 1 - found.outcome.share
+    assert found.suggested.gain > 0.02  # by what independent computation, test_own_systems says
     assert "Add this state" in found.suggested.note
     assert found.retrained is not None
     assert not np.array_equal(found.retrained.controller.K, HALF.K)
@@ -233,7 +234,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
 
     from offspan.cli import app
 
-    result = CliRunner().invoke(app, ["audit", *arguments])
+    result = CliRunner().invoke(app, ["audit", *arguments, "--folder", str(Path(arguments[0]).parent / "runs")])
     return result.exit_code, result.output if result.exception is None else str(result.exception)
 
 
@@ -291,7 +292,7 @@ def test_code_that_a_file_names_runs_only_when_it_is_trusted(tmp_path):
     for factory, expected in {
         "my_plant:nothing": "must return a problem",
         "my_plant:gone": "no such function",
-        "gone:make": "no such",
+        "gone:make": "there is no module",
     }.items():
         path.write_text(text.replace("my_plant:make", factory))
         assert expected in invoke(str(path), "--trust-code")[1]
@@ -301,7 +302,7 @@ def test_code_that_a_file_names_runs_only_when_it_is_trusted(tmp_path):
     ("wrong", "given", "said"),
     [
         ("0 = [0.0, 6.3]", "2 = [0.0, 6.3]", "`region` has an entry '2', but coordinates are 0 to 1"),
-        ("0 = [0.0, 6.3]", "0 = [6.3, 0.0]", "`region.0` is [6.3, 0.0], but must be an interval"),
+        ("0 = [0.0, 6.3]", "0 = [6.3, 0.0]", "`region`: has [6.3, 0] for coordinate 0, but must have an interval"),
         ('problem = "pendulum"', 'problem = "pendulum"\ngymnasium = "Pendulum-v1"', "`system` must name one of"),
         ('problem = "pendulum"\nhorizon = 20', 'gymnasium = "Pendulum-v1"', "`system.horizon` is missing"),
         ("gain = [[-30.0, -8.0]]", 'policy = "gone.onnx"', "there is no file"),

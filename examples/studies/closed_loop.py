@@ -53,16 +53,16 @@ def one_seed(seed: int, iterations: int, states: int, points: int) -> dict[str, 
         "horizons": STAGES,
         "gradient": offspan.TwoPoint(radius=0.3, directions=8),
     }
-    looked_at = {"success": is_upright, "states": states, "points": points, "key": key_audit}
+    audited = {"success": is_upright, "states": states, "points": points, "key": key_audit}
     started = time.perf_counter()
 
     first = offspan.train(pendulum, controller, SEEN, key=key_first, **training)
     again = {**training, "key": key_again}
-    found = offspan.audit(pendulum, first.controller, SEEN, REGION, retrain=again, **looked_at)
+    found = offspan.audit(pendulum, first.controller, SEEN, REGION, retrain=again, **audited)
     low, high = np.array(list(REGION.values())).T
     random = jax.random.uniform(key_states, found.suggested.states.shape, minval=low, maxval=high)
     other = offspan.train(pendulum, first.controller, jnp.concatenate([SEEN, random]), key=key_random, **training)
-    beside = offspan.audit(pendulum, other.controller, SEEN, REGION, **looked_at)
+    beside = offspan.audit(pendulum, other.controller, SEEN, REGION, **audited)
     assert found.retrained is not None  # as most of the region fails after the first training
     return {
         "seed": seed,
@@ -102,6 +102,14 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
     target = asked.output / "results.csv"
+    versions = {name: importlib.metadata.version(name) for name in ("jax", "equinox", "optax", "numpy", "gymnasium")}
+    machine = {"python": platform.python_version(), "processor": platform.machine(), "platform": jax.default_backend()}
+    settings = {name: value for name, value in vars(asked).items() if name not in ("output", "workers", "seeds")}
+    origin = {"offspan": offspan.__version__, "packages": versions, **machine, "settings": settings}
+    told = asked.output / "provenance.json"
+    if target.exists() and json.loads(told.read_text())["settings"] != settings:
+        raise SystemExit(f"{target} was made with other settings; name another folder with --output.")
+    told.write_text(json.dumps(origin, indent=2) + "\n")
     results = pd.read_csv(target) if target.exists() else pd.DataFrame({"seed": np.array([], int)})
     missing = [seed for seed in range(asked.seeds) if seed not in set(results.seed)]
     with ProcessPoolExecutor(asked.workers, multiprocessing.get_context("spawn")) as pool:
@@ -110,9 +118,4 @@ if __name__ == "__main__":
             results = pd.concat([results, pd.DataFrame([row])]).sort_values("seed")
             results.to_csv(target, index=False)
             print(", ".join(f"{name} {value:.3g}" for name, value in row.items()), flush=True)
-    versions = {name: importlib.metadata.version(name) for name in ("jax", "equinox", "optax", "numpy", "gymnasium")}
-    machine = {"python": platform.python_version(), "processor": platform.machine(), "platform": jax.default_backend()}
-    settings = {name: value for name, value in vars(asked).items() if name not in ("output", "workers")}
-    origin = {"offspan": offspan.__version__, "packages": versions, **machine, "settings": settings}
-    (asked.output / "provenance.json").write_text(json.dumps(origin, indent=2) + "\n")
     figure(results).savefig(asked.output / "success.png", dpi=200)

@@ -11,7 +11,7 @@ import optax
 from offspan.errors import OffspanError
 from offspan.experiments.lqr import LQRSpec
 from offspan.experiments.network import NetworkSpec
-from offspan.experiments.registry import located, spec_from, trusting
+from offspan.experiments.registry import placed, spec_from
 from offspan.experiments.spec import Matrix, Positive, Rate, Seed, Spec, Strict, filled, read_toml, to_toml, validated
 from offspan.experiments.system import SystemSpec
 from offspan.files import atomic_write_text
@@ -40,7 +40,7 @@ class Chosen(NamedTuple):
 
 def choose(path: Path, method: str | None = None, *, trust_code: bool = False) -> Chosen:
     """Reads a spec with a table [choose], and chooses; `method` takes the place of the table's."""
-    content = located(read_toml(path), path)
+    content = read_toml(path)
     table = content.pop("choose", None)
     if not isinstance(table, dict):
         raise OffspanError(f"{path} has no table [choose]; give it one, with `k` and, unless it is an LQR, `candidates`.")
@@ -48,10 +48,11 @@ def choose(path: Path, method: str | None = None, *, trust_code: bool = False) -
     if given:
         raise OffspanError(f"{path} gives `{given[0]}`, which is what is to be chosen; leave it out.")
     asked = validated(Choose, {**table, **({"method": method} if method else {})}, str(path), inside="choose")
-    return _choose(content, asked, str(path), trust_code)
+    return _choose(content, asked, path, trust_code)
 
 
-def _choose(content: dict[str, Any], asked: Choose, source: str, trust_code: bool) -> Chosen:
+def _choose(content: dict[str, Any], asked: Choose, path: Path, trust_code: bool) -> Chosen:
+    source = str(path)
     rows = asked.candidates
     is_lqr, dim = _kind(content) == "lqr", content.get("dim")
     if is_lqr and not (isinstance(dim, list) and len(dim) == 1 and isinstance(dim[0], int) and 0 < dim[0] <= 1000):
@@ -65,10 +66,10 @@ def _choose(content: dict[str, Any], asked: Choose, source: str, trust_code: boo
         raise OffspanError(f"{source}: `choose.candidates` has a state twice; list each once.")
     if is_lqr and len(rows[0]) != content["dim"][0]:
         raise OffspanError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
-    first = trusting(spec_from(_with_states(content, rows, range(asked.k)), source), trust_code)
+    first = placed(spec_from(_with_states(content, rows, range(asked.k)), source), path, trust_code)
     with jax.enable_x64(first.precision == "float64"):
         selection, candidates = _select(first, asked, rows, source)
-    spec = spec_from(_with_states(content, rows, sorted(selection.indices.tolist())), source)
+    spec = placed(spec_from(_with_states(content, rows, sorted(selection.indices.tolist())), source), path)
     return Chosen(selection, candidates, spec.model_copy(update={"name": f"{spec.name}-{selection.method}"}))
 
 
@@ -111,6 +112,8 @@ def _one(values: Any) -> bool:
 
 def save_chosen(spec: Spec, path: Path) -> None:
     """As TOML for `offspan run`; a file that is there and says something else is left alone."""
+    if isinstance(spec, SystemSpec) and Path(spec.system.folder) == path.parent.resolve():  # so that both can be moved together
+        spec = spec.model_copy(update={"system": spec.system.model_copy(update={"folder": ".", "fingerprint": ""})})
     text = to_toml(spec)
     if path.exists() and tomllib.loads(path.read_text(encoding="utf-8")) != tomllib.loads(text):
         raise OffspanError(f"{path} is there already and says something else; name another file with --output, or move it away.")

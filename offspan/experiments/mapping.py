@@ -7,24 +7,27 @@ import numpy as np
 
 from offspan.errors import OffspanError
 from offspan.experiments import network, system
-from offspan.experiments.registry import SYSTEMS, trusting
+from offspan.experiments.registry import SYSTEMS, placed
 from offspan.experiments.store import RunFolder
 from offspan.maps import ExtrapolationMap, extrapolation_map
 
 
 class RunMap(NamedTuple):
-    """The map of the controller that the run's figures show, its spec, and what is marked on it."""
+    """The map of a run's controller, which one that is, and what is marked on the map."""
 
     map: ExtrapolationMap
-    spec: Any
+    title: str
     coordinates: tuple[str, ...]
     seen: np.ndarray
     unseen: np.ndarray
 
 
-def map_of_run(folder: RunFolder, coordinates: list[int] | None, *, points: int, margin: float, trust_code: bool = False) -> RunMap:
-    """Over the region of the spec where it gives one, else about its states; the other coordinates are those of the mean seen state."""
-    spec = trusting(folder.spec(), trust_code)
+def map_of_run(
+    folder: RunFolder, coordinates: list[int] | None, *, points: int, margin: float, spec: Any = None, trust_code: bool = False
+) -> RunMap:
+    """Over the region of the spec, the run's own unless given, else about its states; the other coordinates are as in its `at`, else as in
+    the mean of the seen states."""
+    spec = placed(folder.spec(), folder.spec_file, trust_code) if spec is None else as_run(folder, spec)
     if not isinstance(spec, network.NetworkSpec | system.SystemSpec):
         raise OffspanError(f"{folder.path} is a run of the kind {spec.kind}; maps are drawn of runs of the kinds network and system.")
     if points < 2 or points > 1000 or not 0 <= margin < 100:
@@ -34,19 +37,29 @@ def map_of_run(folder: RunFolder, coordinates: list[int] | None, *, points: int,
         if isinstance(spec, network.NetworkSpec):
             problem, seen, unseen, _ = network.make(spec)
             controller, mapped = network.shown_controller(spec, folder.load_result()), list(SYSTEMS[spec.problem].mapped)
+            which, at = "policy gradient, the seed of median measure", None
         else:
             problem, _ = spec.system.make()
-            seen = spec.seen(problem)
-            controller, unseen = system.shown_controller(spec, folder.load_result(), problem), seen[:0]
-            region = {int(d): (low, high) for d, (low, high) in (spec.region or {}).items()}
+            seen, region = spec.seen(problem), spec.intervals("region", problem)
+            controller, unseen = system.shown_controller(spec, folder.load_result()), seen[:0]
             mapped = [*region, *(d for d in range(problem.state_dim) if d not in region)][:2]
+            which, at = "the seed of the lowest training cost", spec.at
         chosen = list(dict.fromkeys(coordinates or mapped))
         if not all(0 <= d < problem.state_dim for d in chosen) or len(chosen) > 2:
             raise OffspanError(f"`--coordinate` {chosen} must be one or two of 0..{problem.state_dim - 1}, the numbers of a state.")
         known = np.concatenate([seen, unseen])
         axes = {d: np.linspace(*region[d], points) if d in region else _about(known, d, points, margin) for d in chosen}
-        found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0))
-        return RunMap(found, spec, problem.coordinates, seen, unseen)
+        found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0) if at is None else at)
+        return RunMap(found, f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}", problem.coordinates, seen, unseen)
+
+
+def as_run(folder: RunFolder, spec: Any) -> Any:
+    """The spec, if the finished run in the folder is one of it."""
+    if not folder.is_complete():
+        raise OffspanError(f"{folder.path} holds no finished run; train one first with `offspan run`.")
+    if folder.spec().digest() != spec.digest():
+        raise OffspanError(f"{folder.path} holds a run of another spec; run this one under another `name`.")
+    return spec
 
 
 def _about(states: np.ndarray, coordinate: int, points: int, margin: float) -> np.ndarray:

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,15 +73,18 @@ class Networks(Spec):
 
     def first_controller(self, problem: Problem, seed: int) -> MLP | Bounded:
         """Where a seed begins, whatever the objective."""
-        return bounded(MLP.init(jax.random.key(seed), problem.state_dim, problem.control_dim, width=self.width, depth=self.depth), problem)
+        return bounded(
+            MLP.init(jax.random.key(seed), problem.state_dim, problem.control_dim, width=self.width, depth=self.depth),
+            problem.control_bounds,
+        )
 
     def stopping_rule(self) -> NoImprovement:
         return NoImprovement(every=self.evaluate_every, patience=self.patience, gain=self.gain)
 
 
-def bounded(network: MLP, problem: Problem) -> MLP | Bounded:
-    """Within the bounds of the problem's controls, if it has any."""
-    return network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)
+def bounded(network: MLP, bounds: Any) -> MLP | Bounded:
+    """Within the bounds of a problem's controls, if it has any."""
+    return network if bounds is None else Bounded(network, *bounds)
 
 
 def check_states(spec: Any, n: int) -> None:
@@ -231,8 +235,13 @@ def _filled(cost: np.ndarray, length: int) -> np.ndarray:
 def trajectories_of(problem: Problem, controller: Any, x0s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Trajectories from each state, and what each costs."""
     with own_errors(problem, controller) as finished:
-        trajectories = finished(jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s))
+        trajectories = finished(_rollouts(problem, controller, x0s))
     return np.asarray(trajectories.states), problem.cost_scale * np.asarray(trajectories.costs).sum(axis=1)
+
+
+@eqx.filter_jit
+def _rollouts(problem, controller, x0s):
+    return jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s)
 
 
 def layers_of(batch: Batch) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -288,7 +297,7 @@ def shown_controller(spec: NetworkSpec, result: xr.Dataset) -> MLP | Bounded:
     if any(name not in result for pair in names for name in pair):
         raise OffspanError(f"the result of {spec.name} holds no networks; run it again to have them.")
     network = MLP([(jnp.asarray(shown[W].values), jnp.asarray(shown[b].values)) for W, b in names])
-    return bounded(network, spec.make_problem())
+    return bounded(network, spec.make_problem().control_bounds)
 
 
 def _settings(spec: NetworkSpec) -> dict[str, Any]:

@@ -104,20 +104,16 @@ def system(name: str, settings: Mapping[str, Any]) -> Problem:
 
 def load_spec(path: Path, *, trust_code: bool = False) -> Spec:
     """With `trust_code`, code that it names may run."""
-    return trusting(spec_from(located(read_toml(path), path), str(path)), trust_code)
+    return placed(spec_from(read_toml(path), str(path)), path, trust_code)
 
 
-def located(content: dict[str, Any], path: Path) -> dict[str, Any]:
-    """With the folder of the spec, from which the paths and modules of its system are meant, unless it names another."""
-    if isinstance(content.get("system"), dict):
-        content["system"].setdefault("folder", str(path.parent.resolve()))
-    return content
-
-
-def trusting(spec: Any, trust_code: bool) -> Any:
-    """The spec, whose code may run if that is said."""
+def placed(spec: Any, path: Path, trust_code: bool = False) -> Any:
+    """The paths and modules of its system, if it has such a table, are those from the spec's folder; its code may run if that is said."""
     table: Any = getattr(spec, "system", None)
-    return spec.model_copy(update={"system": table.trusted()}) if trust_code and hasattr(table, "trusted") else spec
+    if not hasattr(table, "located"):
+        return spec
+    table = table.located(path.parent)
+    return spec.model_copy(update={"system": table.trusted() if trust_code else table})
 
 
 def spec_from(content: dict[str, Any], source: str) -> Spec:

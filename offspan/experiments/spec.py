@@ -35,6 +35,8 @@ Matrix = Annotated[list[list[Number]], pydantic.Field(min_length=1), pydantic.Af
 def filled(rows: list[list[float]], length: int, precision: str) -> np.ndarray:
     """States (s, n): what a spec gives of each, and zeros."""
     given = np.asarray(rows, precision)
+    if given.shape[1] > length:
+        raise OffspanError(f"{rows[0]} has {given.shape[1]} numbers, but a state of the system has {length}.")
     return np.pad(given, ((0, 0), (0, length - given.shape[1])))
 
 

@@ -19,13 +19,14 @@ from offspan.experiments.tables import ControllerTable, NetworkTable, RetrainTab
 from offspan.problems import Problem
 from offspan.training import Batch, Status, train_batch
 
+AUDITED = ("region", "success", "angles", "at", "states", "points", "worst", "add", "retrain")  # what only `audit` and `map` ask for
 Interval = Annotated[list[Number], pydantic.Field(min_length=2, max_length=2)]
 
 
 class SystemSpec(Spec):
     """A system, the states that controllers of it are trained from, and for an audit the region where they should work.
 
-    Coordinates are numbered from 0. States that are shorter than the system's are filled up with zeros.
+    Coordinates are numbered from 0. Seen states that are shorter than the system's are filled up with zeros.
     """
 
     kind: Literal["system"]
@@ -43,17 +44,42 @@ class SystemSpec(Spec):
     points: Positive = 41
     worst: Positive = 5
     add: Positive = 2
-    seed: Seed = 0  # of the audit
+    seed: Seed = 0  # of what training and the audit draw
     retrain: RetrainTable | None = None
 
+    @pydantic.field_validator("region", "success")
+    @classmethod
+    def _of_coordinates(cls, table: dict[str, list[float]] | None) -> dict[str, list[float]] | None:
+        for d, (low, high) in (table or {}).items():
+            if not d.isdigit():
+                raise OffspanError(f"has an entry {d!r}, but coordinates are numbers, from 0")
+            if low >= high:
+                raise OffspanError(f"has [{low:g}, {high:g}] for coordinate {d}, but must have an interval [low, high]")
+        return table
+
     def seen(self, problem: Problem) -> np.ndarray:
-        if len(self.seen_states[0]) > (n := problem.state_dim):
-            raise OffspanError(f"`seen_states` has states of length {len(self.seen_states[0])}, but {self.system.label} has {n} numbers")
-        return filled(self.seen_states, n, self.precision)
+        try:
+            return filled(self.seen_states, problem.state_dim, self.precision)
+        except OffspanError as error:
+            raise OffspanError(f"`seen_states`: {error}") from None
+
+    def intervals(self, name: str, problem: Problem) -> dict[int, tuple[float, float]]:
+        """`region` or `success`, by coordinate."""
+        table = {int(d): (low, high) for d, (low, high) in (getattr(self, name) or {}).items()}
+        if wrong := [d for d in table if d >= problem.state_dim]:
+            raise OffspanError(f"`{name}` has an entry {str(wrong[0])!r}, but coordinates are 0 to {problem.state_dim - 1}.")
+        return table
 
     def digest(self) -> str:
-        """Wherever the spec lies."""
-        return super(SystemSpec, self.model_copy(update={"system": self.system.model_copy(update={"folder": "."})})).digest()
+        """Of what is trained, wherever the spec lies: what only an audit or a map asks for may change."""
+        trained = {name: field.get_default() for name, field in SystemSpec.model_fields.items() if name in AUDITED}
+        table = self.system.model_copy(update={"folder": "."})
+        return super(SystemSpec, self.model_copy(update={**trained, "system": table})).digest()
+
+    def audit_digest(self) -> str:
+        """Of all of it."""
+        table = self.system.model_copy(update={"folder": "."})
+        return super(SystemSpec, self.model_copy(update={"system": table})).digest()
 
     def content(self) -> str:
         return f"{self.system.label}, {len(self.seen_states)} seen states"
@@ -69,7 +95,7 @@ VARIABLES: dict[str, tuple[str, ...]] = {
     "shown_seed": (),
     **{name: (name,) for name in ("seed", "iteration")},
 }
-ATTRIBUTES: dict[str, type] = {"system": str, "state_names": str, "horizon": float}
+ATTRIBUTES: dict[str, type] = {"system": str, "state_names": str, "control_bounds": str, "horizon": float}
 
 
 def tasks(spec: SystemSpec) -> list[Task]:
@@ -94,36 +120,44 @@ def run_task(spec: SystemSpec, name: str, needed: Mapping[str, Arrays], resume: 
         on_chunk=lambda batch: on_chunk(batch.done / spec.iterations, batch.to_arrays()),
         **spec.training.options(problem),
     )
-    return batch.to_arrays()
+    X, costs = zip(*(trajectories_of(problem, controller, seen) for controller in batch.controllers), strict=True)
+    layers = {f"{name}{i}": values for i, layer in enumerate(layers_of(batch)) for name, values in zip("Wb", layer, strict=True)}
+    described = {"horizon": problem.horizon, "state_names": problem.coordinates, "control_bounds": problem.control_bounds}
+    told = {name: np.asarray(json.dumps(value, default=lambda array: np.asarray(array).tolist())) for name, value in described.items()}
+    return {**batch.to_arrays(), **layers, "trajectories": np.stack(X), "costs": np.stack(costs), "seen": seen, **told}
 
 
 def to_dataset(spec: SystemSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
-    """The seed that is shown has the lowest training cost."""
-    problem, _ = spec.system.make()
-    seen = spec.seen(problem)
-    batch = Batch.from_arrays(results["training"], spec.network.first(problem, spec.system, 0))
-    X, costs = zip(*(trajectories_of(problem, controller, seen) for controller in batch.controllers), strict=True)
-    reached = np.where(batch.codes == int(Status.diverged), np.inf, np.stack(costs).mean(axis=1))
-    shown = int(np.argmin(np.where(np.isfinite(reached), reached, np.inf)))
+    """Of arrays alone: the system is not made again. The seed that is shown has the lowest training cost."""
+    found = results["training"]
+    diverged = found["codes"] == int(Status.diverged)
+    reached = np.where(diverged | ~np.isfinite(found["costs"]).all(axis=1), np.inf, found["costs"].mean(axis=1))
+    shown = int(np.argmin(reached))
     data: dict[str, tuple] = {
-        "seen_state": (("seen", "state"), seen, {"long_name": "S, one state a row"}),
-        "status": ("seed", batch.codes, STATUS_FLAGS),
-        "iterations_made": ("seed", batch.iterations, {"long_name": "updates made"}),
+        "seen_state": (("seen", "state"), found["seen"], {"long_name": "S, one state a row"}),
+        "status": ("seed", found["codes"], STATUS_FLAGS),
+        "iterations_made": ("seed", found["iterations"], {"long_name": "updates made"}),
         "training_cost": ("seed", reached, {"long_name": "J(π; S) of the result, +∞ where it diverged"}),
-        "seen_cost": (("seed", "seen"), np.stack(costs), {"long_name": "J(π; x) of each seen state x"}),
-        "cost": (("seed", "iteration"), batch.cost, {"long_name": "J(π; S) before an update"}),
-        "trajectory": (("seen", "time", "state"), X[shown], {"long_name": "x_0..x_H of the seed that is shown"}),
+        "seen_cost": (("seed", "seen"), found["costs"], {"long_name": "J(π; x) of each seen state x"}),
+        "cost": (("seed", "iteration"), found["cost"], {"long_name": "J(π; S) before an update"}),
+        "trajectory": (("seen", "time", "state"), found["trajectories"][shown], {"long_name": "x_0..x_H of the shown seed"}),
         "shown_seed": ((), spec.seeds[shown], {"long_name": "of the lowest training cost"}),
     }
-    for i, (W, b) in enumerate(layers_of(batch)):
-        data |= {f"W{i}": (("seed", f"output{i}", f"input{i}"), W), f"b{i}": (("seed", f"output{i}"), b)}
-    described = {"system": spec.system.label, "state_names": json.dumps(problem.coordinates), "horizon": problem.horizon}
-    attributes = {**result_attributes(spec), **described, "since": batch.since}
-    return xr.Dataset(data, coords={"seed": spec.seeds, "iteration": batch.recorded}, attrs=attributes)
+    for i in range(spec.network.depth):
+        data[f"W{i}"] = ("seed", f"output{i}", f"input{i}"), found[f"W{i}"]
+        data[f"b{i}"] = ("seed", f"output{i}"), found[f"b{i}"]
+    described = {name: str(found[name]) for name in ("state_names", "control_bounds")}
+    numbers = {"horizon": int(str(found["horizon"])), "since": int(found["since"])}
+    attributes = {**result_attributes(spec), "system": spec.system.label, **described, **numbers}
+    return xr.Dataset(data, coords={"seed": spec.seeds, "iteration": found["recorded"]}, attrs=attributes)
 
 
-def shown_controller(spec: SystemSpec, result: xr.Dataset, problem: Problem) -> Any:
-    """The controller of the lowest training cost, from a stored result."""
+def shown_controller(spec: SystemSpec, result: xr.Dataset) -> Any:
+    """The controller of the lowest training cost, from a stored result, within the bounds that it was trained with."""
     shown = result.sel(seed=int(result.shown_seed))
     layers = [(jnp.asarray(shown[f"W{i}"].values), jnp.asarray(shown[f"b{i}"].values)) for i in range(spec.network.depth)]
-    return spec.network.controller(MLP(layers, spec.network.activation), problem, spec.system)
+    try:
+        bounds = json.loads(result.attrs["control_bounds"])
+    except (ValueError, RecursionError):
+        raise OffspanError(f"the result of {spec.name} does not say which bounds its controls have; run it again.") from None
+    return spec.network.controller(MLP(layers, spec.network.activation), bounds, spec.system)

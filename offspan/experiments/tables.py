@@ -1,8 +1,12 @@
 """Tables of a spec that name a system, a controller or a training, and what they stand for."""
 
+import contextlib
 import functools
+import hashlib
 import importlib
+import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,25 +26,32 @@ from offspan.problems import Problem
 from offspan.training import TwoPoint
 
 NAMED = ("problem", "gymnasium", "mujoco", "factory")
+OWNERS = {  # of the keys that some systems have
+    "settings": ("problem",),
+    "horizon": ("problem", "gymnasium", "mujoco"),
+    **dict.fromkeys(("frame_skip", "target", "state_weights", "control_weight"), ("mujoco",)),
+}
 
 
 class SystemTable(Strict):
     """One of: a system of offspan's own with its `settings`, an environment of Gymnasium, a MuJoCo model, code.
 
-    Code is run only from a table that came out of `trusted`.
+    Code is run only from a table that came out of `trusted`. `folder` and `fingerprint` are filled in when a spec is read: where its paths
+    and modules are, and a hash of the model or module, so that a run is not continued with another one.
     """
 
     problem: str | None = None
     settings: dict[str, Any] = pydantic.Field({})
     gymnasium: str | None = None
     mujoco: str | None = None  # a path
-    frame_skip: Positive = 1
+    frame_skip: Positive | None = None
     factory: str | None = None  # "module:function", called without arguments for a problem, or for a pair of problem and controller
     horizon: Positive | None = None
     target: list[Number] | None = None  # what a state costs its squared distance from, for a MuJoCo model
     state_weights: list[Number] | None = None
-    control_weight: Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)] = 0.0
-    folder: str = "."  # where paths and modules are looked for: that of the spec, unless it says otherwise
+    control_weight: Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)] | None = None
+    folder: str = "."
+    fingerprint: str = ""
     _is_trusted: bool = pydantic.PrivateAttr(False)
 
     @pydantic.model_validator(mode="after")
@@ -48,8 +59,9 @@ class SystemTable(Strict):
         given = [name for name in NAMED if getattr(self, name) is not None]
         if len(given) != 1:
             raise OffspanError("`system` must name one of problem, gymnasium, mujoco and factory")
-        if self.settings and given[0] != "problem":
-            raise OffspanError(f"`system.settings` are those of a problem, but `system` names {given[0]}")
+        for key, owners in OWNERS.items():
+            if getattr(self, key) not in (None, {}) and given[0] not in owners:
+                raise OffspanError(f"`system.{key}` has no effect where `system` names a {given[0]}; leave it out")
         if given[0] in ("gymnasium", "mujoco") and self.horizon is None:
             raise OffspanError("`system.horizon` is missing: how many time steps a trajectory has")
         return self
@@ -58,23 +70,23 @@ class SystemTable(Strict):
     def label(self) -> str:
         return str(next(getattr(self, name) for name in NAMED if getattr(self, name) is not None))
 
-    @property
-    def names_code(self) -> bool:
-        """An environment "module:id" imports the module."""
-        return self.factory is not None or ":" in (self.gymnasium or "")
-
     def trusted(self) -> "SystemTable":
         """The same, and its code may run."""
         table = self.model_copy()
         table._is_trusted = True
         return table
 
+    def located(self, folder: Path) -> "SystemTable":
+        """With paths and modules meant from this folder, unless it has one of its own already."""
+        placed = self.model_copy(update={"folder": str((folder / self.folder).resolve())})
+        return placed if self.fingerprint else placed.model_copy(update={"fingerprint": placed._current_fingerprint()})
+
     def make(self) -> tuple[Problem, Any]:
         """The problem, and the controller that came with it, or None."""
-        if self.names_code and not self._is_trusted:
-            raise OffspanError(
-                f"`system` names code, {self.label!r}, which would run with all your rights; if you trust it, say --trust-code."
-            )
+        self._check_trusted()
+        if self.fingerprint not in ("", current := self._current_fingerprint()):
+            missing = "is not there any more" if not current else "has changed since the run began; give the spec another `name`"
+            raise OffspanError(f"{self.label!r} in {self.folder} {missing}.")
         if self.factory is not None:
             return self._from_code(self.factory)
         if self.problem is not None:
@@ -86,28 +98,70 @@ class SystemTable(Strict):
             return from_gymnasium(self.gymnasium, horizon=self.horizon), None
         from offspan.systems.mujoco import from_mujoco
 
-        path = Path(self.folder) / str(self.mujoco)
-        return from_mujoco(str(path), stage_cost=self._quadratic, horizon=self.horizon, frame_skip=self.frame_skip), None
+        path, steps = Path(self.folder) / str(self.mujoco), self.frame_skip or 1
+        problem = from_mujoco(str(path), stage_cost=self._quadratic, horizon=self.horizon, frame_skip=steps)
+        for name in ("target", "state_weights"):
+            if (values := getattr(self, name)) is not None and len(values) != problem.state_dim:
+                raise OffspanError(f"`system.{name}` has {len(values)} numbers, but a state of {self.mujoco} has {problem.state_dim}")
+        return problem, None
+
+    def observation(self) -> Any:
+        """What an environment shows of its state; the same value for all controllers, as those of a batch differ in weights alone."""
+        self._check_trusted()
+        if self.gymnasium is None:
+            raise OffspanError("`network.observation` is what an environment of Gymnasium shows, but `system` names none; leave it out")
+        return _observation(self.gymnasium)
+
+    def _check_trusted(self) -> None:
+        """An environment "module:id" imports the module."""
+        if not self._is_trusted and (self.factory is not None or ":" in (self.gymnasium or "")):
+            raise OffspanError(
+                f"`system` names code, {self.label!r} in {self.folder}, which would run with all your rights; if you trust it, say "
+                "--trust-code."
+            )
+
+    def _current_fingerprint(self) -> str:
+        """Of the model's file, or the module's where it lies in the folder; else empty."""
+        named = self.mujoco or (f"{self.factory.partition(':')[0].replace('.', '/')}.py" if self.factory else None)
+        path = None if named is None else Path(self.folder) / named
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else ""
 
     def _quadratic(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
         away = X if self.target is None else X - np.asarray(self.target)
         weighted = away**2 if self.state_weights is None else np.asarray(self.state_weights) * away**2
-        return np.sum(weighted, axis=1) + self.control_weight * np.sum(U**2, axis=1)
+        return np.sum(weighted, axis=1) + (self.control_weight or 0.0) * np.sum(U**2, axis=1)
 
     def _from_code(self, factory: str) -> tuple[Problem, Any]:
+        """What the code itself raises comes out as it is."""
         module, _, name = factory.partition(":")
-        sys.path.insert(0, self.folder)
-        try:
-            make = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise OffspanError(f"`system.factory` is {factory!r}, but there is no such function ({error}).") from error
-        finally:
-            sys.path.pop(0)
-        made = make()
+        with _on_path(self.folder):
+            if importlib.util.find_spec(module.partition(".")[0] or "-") is None:
+                raise OffspanError(f"`system.factory` is {factory!r}, but there is no module {module!r} in {self.folder}.")
+            make = getattr(importlib.import_module(module), name or "-", None)
+            if not callable(make):
+                raise OffspanError(f"`system.factory` is {factory!r}, but {module} has no such function.")
+            made = make()
         problem, controller = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
         if not isinstance(problem, Problem):
             raise OffspanError(f"{factory!r} returned a {type(made).__name__}, but must return a problem, or a problem and a controller.")
         return problem, controller
+
+
+@contextlib.contextmanager
+def _on_path(folder: str) -> Iterator[None]:
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+@functools.cache
+def _observation(environment: str) -> Any:
+    from offspan.systems.gymnasium import Observation
+
+    return Observation(environment)
 
 
 class ControllerTable(Strict):
@@ -128,13 +182,14 @@ class ControllerTable(Strict):
         return self
 
     def load(self, system: SystemTable, precision: str) -> Any:
-        """Of a gain or a policy; a policy of an environment sees what that shows of its state."""
+        """Of a gain or a policy; one from elsewhere, for an environment, sees what that shows of its state."""
         if self.gain is not None:
             return Linear(np.asarray(self.gain, precision))
         path = Path(system.folder) / str(self.policy)
         if path.suffix == ".npz":
             return load_controller(path)
-        return observed(load_policy(path, low=self.low, high=self.high), system)
+        policy = load_policy(path, low=self.low, high=self.high)
+        return policy if system.gymnasium is None else Observed(policy, system.observation())
 
 
 class NetworkTable(Strict):
@@ -152,32 +207,12 @@ class NetworkTable(Strict):
         return activation
 
     def first(self, problem: Problem, system: SystemTable, seed: int) -> Any:
-        return self.controller(
-            MLP.init(jax.random.key(seed), self._inputs(problem, system), problem.control_dim, **self._size()), problem, system
-        )
+        inputs = system.observation().size if self.observation else problem.state_dim
+        size = {"width": self.width, "depth": self.depth, "activation": self.activation}
+        return self.controller(MLP.init(jax.random.key(seed), inputs, problem.control_dim, **size), problem.control_bounds, system)
 
-    def controller(self, network: MLP, problem: Problem, system: SystemTable) -> Any:
-        return observed(bounded(network, problem), system) if self.observation else bounded(network, problem)
-
-    def _size(self) -> dict[str, Any]:
-        return {"width": self.width, "depth": self.depth, "activation": self.activation}
-
-    def _inputs(self, problem: Problem, system: SystemTable) -> int:
-        return _observation(system.gymnasium).size if self.observation else problem.state_dim
-
-
-def observed(policy: Any, system: SystemTable) -> Any:
-    return policy if system.gymnasium is None else Observed(policy, _observation(system.gymnasium))
-
-
-@functools.cache
-def _observation(environment: str | None) -> Any:
-    """The same for all controllers of an environment, as those of a batch may differ in their weights alone."""
-    if environment is None:
-        raise OffspanError("`network.observation` is what an environment of Gymnasium shows, but `system` names none; leave it out")
-    from offspan.systems.gymnasium import Observation
-
-    return Observation(environment)
+    def controller(self, network: MLP, bounds: Any, system: SystemTable) -> Any:
+        return Observed(bounded(network, bounds), system.observation()) if self.observation else bounded(network, bounds)
 
 
 class TrainingTable(Strict):
@@ -186,7 +221,7 @@ class TrainingTable(Strict):
     optimizer: Literal["gradient-descent", "adam"] = "adam"
     learning_rate: Rate = 1e-3
     clip: Rate | None = None
-    horizons: list[Positive] | None = None  # shorter ones that training goes through first
+    horizons: Annotated[list[Positive], pydantic.Field(min_length=1)] | None = None  # shorter ones that training goes through first
     gradient: Literal["exact", "two-point"] | None = None
     radius: Rate = 0.03  # of two points
     directions: Positive = 8
@@ -196,7 +231,7 @@ class TrainingTable(Strict):
         cut = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
         found: dict[str, Any] = {"optimizer": optax.chain(cut, OPTIMIZERS[self.optimizer](self.learning_rate))}
         if self.horizons is not None:
-            found["horizons"] = (*(one for one in self.horizons if one < problem.horizon), problem.horizon)
+            found["horizons"] = self.horizons if self.horizons[-1] == problem.horizon else [*self.horizons, problem.horizon]
         if self.gradient == "two-point" or (self.gradient is None and is_hosted(problem)):
             found["gradient"] = TwoPoint(self.radius, self.directions)
         return found

@@ -58,7 +58,10 @@ def training_curves(result: xr.Dataset) -> Figure:
             whole.iteration, whole.cost.sel(seed=seed), color=BLUE if is_shown else "0.7", zorder=2 + is_shown, linewidth=1.0 + is_shown
         )
     ax.set_xlim(0, int(result.iteration[-1]))
-    if np.nanmin(whole.cost) > 0:
+    finite = whole.cost.values[np.isfinite(whole.cost.values)]
+    if not len(finite):
+        ax.text(0.5, 0.5, "all seeds diverged before the whole horizon counted", transform=ax.transAxes, ha="center", va="center")
+    elif finite.min() > 0:
         ax.set_yscale("log")
     iteration_axis(ax, 5, "iteration of policy gradient")
     ax.set_ylabel("training cost J(S)")

@@ -5,6 +5,7 @@ import multiprocessing
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -55,8 +56,8 @@ def from_gymnasium(
     terminates, the trajectory ends, and costs nothing from then on (with your own stage cost: what it says of that state); a start at such
     a state has ended at once. For environments whose end offspan does not know, `done(X)` says which states of a batch are the end. For
     discrete actions a control has one number for each, and the largest is taken. All states go through one environment, one after another,
-    your own if you pass one. With `processes`, and the id of an environment, each process has one of its own and a share of the states, to
-    the same bits; a script that does so starts its work under `if __name__ == "__main__":`.
+    your own if you pass one. With `processes`, and the id of an environment, each process has one of its own and a share of the states, bit
+    for bit the same; a script that does so starts its work under `if __name__ == "__main__":`.
 
     >>> import numpy as np, offspan
     >>> from offspan.systems.gymnasium import from_gymnasium
@@ -133,8 +134,7 @@ class _Environment:
         self.env: Any = env_or_id.unwrapped  # a wrapper has no state to set, and may count time steps
         self.env.reset(seed=0)
         self.memo, self.knows_its_end = {}, knows_its_end
-        self.pool: ProcessPoolExecutor | None = None
-        self.shares = 1
+        self.pool: tuple[str, bool, int] | None = None  # a key of `_pools`
         self.is_mujoco = hasattr(self.env, "set_state") and hasattr(self.env, "model") and hasattr(self.env, "data")
         name = type(self.env).__name__
         if self.is_mujoco:
@@ -161,8 +161,8 @@ class _Environment:
         """Has the steps made by processes, each with an environment of that name."""
         if not isinstance(name, str):
             raise OffspanError(f"from_gymnasium: `processes` is {processes}, but each needs an environment of its own; pass the id of one.")
-        opened = {"mp_context": multiprocessing.get_context("spawn"), "initializer": _open, "initargs": (name, self.knows_its_end)}
-        self.pool, self.shares = ProcessPoolExecutor(processes, **opened), processes
+        self.pool = name, self.knows_its_end, processes
+        self._advance_apart(self.pool, np.zeros((0, self.state_dim)), np.zeros((0, self.control_dim)))  # fails now, if it must
 
     def step(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
         return self._advance(X, U)[0]
@@ -204,9 +204,22 @@ class _Environment:
             following[i], rewards[i] = self._advance_one(x, u)
         return following, rewards
 
-    def _advance_apart(self, pool: ProcessPoolExecutor, X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        parts = pool.map(_advance_in_process, np.array_split(X, self.shares), np.array_split(U, self.shares))
-        following, rewards = zip(*parts, strict=True)
+    def _advance_apart(self, key: tuple[str, bool, int], X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        name, knows_its_end, processes = key
+        if key not in _pools:
+            opened = {"mp_context": multiprocessing.get_context("spawn"), "initializer": _open, "initargs": (name, knows_its_end)}
+            _pools[key] = ProcessPoolExecutor(processes, **opened)
+        shares = max(min(processes, len(X)), 1)
+        try:
+            following, rewards = zip(
+                *_pools[key].map(_advance_in_process, np.array_split(X, shares), np.array_split(U, shares)), strict=True
+            )
+        except BrokenProcessPool:
+            del _pools[key]  # so that the next call begins anew
+            raise OffspanError(
+                f"from_gymnasium: a process with an environment {name!r} of its own has ended. A script that asks for `processes` must "
+                'start its work under `if __name__ == "__main__":`, and register environments of its own above that line.'
+            ) from None
         return np.concatenate(following), np.concatenate(rewards)
 
     def _advance_one(self, x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, float]:
@@ -239,7 +252,8 @@ class _Environment:
         return np.asarray(x if show is None else show(), float)
 
 
-_of_process: list[_Environment] = []  # of a process that `share_with` started
+_pools: dict[tuple[str, bool, int], ProcessPoolExecutor] = {}  # one for all problems of an environment
+_of_process: list[_Environment] = []  # of a process of such a pool
 
 
 def _open(name: str, knows_its_end: bool) -> None:
