@@ -61,7 +61,7 @@ def shift_any_horizon(settings: Settings) -> Iterator[Claim]:
 def shift_any_start(settings: Settings) -> Iterator[Claim]:
     """Beyond the paper: the same from any x_0 ≠ 0, with A = Pᵀ A_shift P, P orthogonal, P x_0 = ‖x_0‖ e_1, and η/‖x_0‖².
 
-    The paper's footnote has any invertible P, with which it is false.
+    The paper's footnote has some invertible P that maps x_0 to e_1: this one, over ‖x_0‖, is one.
     """
     D, H, route = settings.dim, settings.horizon, f"{ONE_STEP} from random x_0"
     predicted = closed_forms.shift_ratios(closed_forms.shift_alpha_any_horizon(D, H), H)
