@@ -124,7 +124,8 @@ FALSE_VARIANTS = {
     "sec:prelim:extrapolation": [(underdetermined, "nonextrapolating_controller", some_control_elsewhere)],
     "sec:analysis:intuition": [(underdetermined, "careful_rate", lambda problem, S: -ORIGINAL_RATE(problem, S))],
     "prop:no_exploration_no_extrapolation": [
-        (underdetermined, "_two_separate_halves", halves_that_meet),
+        (underdetermined, "two_separate_halves", halves_that_meet),
+        (underdetermined, "_two_singular_halves", halves_that_meet),
         (closed_forms, "identity_measures", lambda horizon: (1.0, horizon + 1.0)),
     ],
     "prop:shift": [(closed_forms, "shift_alpha", off_by_one_in_d), (closed_forms, "shift_bound", lambda D, H: (D - 1) ** 2 / (H + D) ** 2)],
@@ -267,7 +268,7 @@ def test_alpha_lies_between_0_and_1():
 def test_training_that_the_claim_of_no_exploration_looks_at_does_move():
     """The run of prop:no_exploration_no_extrapolation is not empty: K(t) leaves 0, on the seen half."""
     settings = Settings(4, 6, 1)
-    problem, S, _ = underdetermined._two_separate_halves(jax.random.key(0), settings)
+    problem, S, _ = underdetermined.two_separate_halves(jax.random.key(0), settings)
     history = underdetermined.iterates(problem, S, underdetermined.careful_rate(problem, offspan.basis(4)), 200)
     assert jnp.linalg.norm(history[-1] @ S.T) > 0.1
     assert offspan.cost(problem, offspan.Linear(history[-1]), S) < offspan.cost(problem, offspan.Linear(history[0]), S)
@@ -318,7 +319,7 @@ def test_krylov_rank_where_the_powers_themselves_mislead():
 def test_krylov_rank_of_systems_whose_halves_are_hidden_by_a_rotation(dim):
     """From a state of one half, that half is reached, and no more; a chain that is cut, likewise, and it has no basis of eigenvectors."""
     for seed in range(10):
-        problem, S, _ = underdetermined._two_separate_halves(jax.random.key(seed), Settings(dim, 2, 1))
+        problem, S, _ = underdetermined.two_separate_halves(jax.random.key(seed), Settings(dim, 2, 1))
         assert krylov_rank(problem.A, S[:1]) == dim // 2
         rotation = np.linalg.qr(np.random.default_rng(seed).normal(size=(dim, dim)))[0]
         assert krylov_rank(rotation @ np.eye(dim, k=-1) @ rotation.T, rotation[:, 1:2].T) == dim - 1

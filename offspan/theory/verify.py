@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from offspan.errors import OffspanError, as_count, nearest
-from offspan.theory import exploring, noise, random_systems, regularized, underdetermined
+from offspan.theory import exploring, noise, observed, random_systems, regularized, underdetermined
 from offspan.theory.claims import NONE, Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
@@ -32,6 +32,7 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "beyond:noisy_identity": noise.noisy_identity,
     "beyond:noise_minimiser": noise.only_minimiser,
     "beyond:sampled_gradients": noise.sampled_gradients,
+    "beyond:partial_observation": observed.partial_observation,
     "thm:typical_system": random_systems.typical_system,
     "lem:norm_concentration": random_systems.norm_concentration,
     "lem:clm_cost_grad_inner_prod": random_systems.inner_product,
