@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.linalg
 
 import offspan
 from offspan.exploration import krylov_rank, visited_states
-from offspan.theory import closed_forms, exploring, gaussian, genus, noise, random_systems, regularized, riccati, underdetermined
+from offspan.theory import closed_forms, exploring, gaussian, genus, noise, observed, random_systems, regularized, riccati, underdetermined
 from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr
 from offspan.theory.genus import Laurent
 from offspan.theory.monte_carlo import stepped_measures
@@ -72,12 +73,19 @@ def halves_that_meet(key, settings):
     return random_lqr(key, settings), jax.random.normal(key, (settings.dim // 2, settings.dim)), jnp.eye(settings.dim)[settings.dim // 2 :]
 
 
+def outputs_that_mix(key, settings):
+    """Outputs that see both halves at once."""
+    problem, S, C, unvisited = DECOUPLED(key, settings)
+    return problem, S, C + 0.1 * jax.random.normal(key, C.shape), unvisited
+
+
 def one_step_short(problem, K, x0s):
     shorter = offspan.LQR(problem.A, problem.B, problem.Q, horizon=problem.horizon - 1)
     return ORIGINAL_GRADIENT_SUM(shorter, K, x0s)
 
 
-DECAY_RATE, LEAST = noise.decay_rate, noise.least_expected_cost
+DECAY_RATE, LEAST, ADDED_GRADIENT = noise.decay_rate, noise.least_expected_cost, noise.added_gradient
+DECOUPLED = observed._decoupled_outputs
 ORIGINAL_GRADIENT_SUM = closed_forms.lqr_gradient_sum
 ORIGINAL_RATE = underdetermined.careful_rate
 
@@ -178,6 +186,20 @@ FALSE_VARIANTS = {
         (noise, "least_expected_cost", lambda problem, X: LEAST(problem, X) * 1.01),
         (noise, "extrapolating_controller", lambda problem: offspan.nonextrapolating_controller(problem, jnp.eye(problem.state_dim)[:1])),
     ],
+    "fig:lqr_experiments_main": [
+        (exploring, "gaussian", lambda key, dim, horizon: offspan.shift(dim, horizon=horizon)),  # never
+        (exploring, "gaussian", lambda key, dim, horizon: offspan.identity(dim, horizon=horizon)),  # always
+    ],
+    "beyond:noise_gradient": [
+        (noise, "added_gradient", lambda A, B, Q, K, horizon: ADDED_GRADIENT(A, B, Q, K, horizon + 1)),
+        (noise, "Noisy", lambda problem, **std: offspan.Noisy(problem, **{name: 1.1 * s for name, s in std.items()})),
+    ],
+    "beyond:partial_observation": [
+        (observed, "output_gradient", lambda problem, K, C, X: offspan.lqr_gradient(problem, K @ C, X) @ jnp.linalg.pinv(C)),
+        (observed, "unobserved_directions", lambda seen, C: scipy.linalg.null_space(np.asarray(C)).T),
+        (observed, "_decoupled_outputs", outputs_that_mix),
+        (observed, "aliased", lambda x0, C: 0.0),
+    ],
     "beyond:sampled_gradients": [
         (noise, "TwoPoint", lambda radius, directions: Scaled(offspan.TwoPoint(radius, directions))),
         (noise, "Reinforce", lambda std, rollouts: Scaled(offspan.Reinforce(std, rollouts))),
@@ -272,6 +294,23 @@ def test_training_that_the_claim_of_no_exploration_looks_at_does_move():
     history = underdetermined.iterates(problem, S, underdetermined.careful_rate(problem, offspan.basis(4)), 200)
     assert jnp.linalg.norm(history[-1] @ S.T) > 0.1
     assert offspan.cost(problem, offspan.Linear(history[-1]), S) < offspan.cost(problem, offspan.Linear(history[0]), S)
+
+
+def test_training_with_singular_matrices_does_move():
+    """So does that of the remark: B and Q are singular, and K(t) leaves 0."""
+    problem, S, _ = underdetermined._two_singular_halves(jax.random.key(1), Settings(5, 6, 1))
+    history = underdetermined.iterates(problem, S[:1], underdetermined.careful_rate(problem, offspan.basis(5), 0.005), 200)
+    assert np.linalg.matrix_rank(problem.B) == np.linalg.matrix_rank(problem.Q) == 3
+    assert jnp.linalg.norm(history[-1]) > 0.1
+
+
+def test_the_systems_of_the_figure_train_as_train_lqr_does():
+    keys = jax.random.split(jax.random.key(1), 3)
+    problems = [offspan.shift(4, horizon=3), *(offspan.gaussian(key, 4, horizon=3) for key in keys)]
+    K = exploring._trained_side_by_side(np.stack([np.asarray(problem.A) for problem in problems]), np.eye(4)[:2], 3, 50)
+    for problem, one in zip(problems, K, strict=True):
+        exact = offspan.train_lqr(problem, offspan.basis(4, 2), learning_rate=1e-3, iterations=50).K
+        np.testing.assert_allclose(one, exact, rtol=0, atol=1e-14)
 
 
 def exact_rank(rows: list[list[int]]) -> int:

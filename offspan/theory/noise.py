@@ -74,6 +74,34 @@ def only_minimiser(settings: Settings) -> Iterator[Claim]:
         yield at_least(text, [(excess, float(expected_cost(noisy, other, X)) - least)], "covariance recursion")
 
 
+def noise_gradient(settings: Settings) -> Iterator[Claim]:
+    """Noise ς in the controls adds ς² ∇ Σ_{j<H} (H−j) tr(BᵀM^{jᵀ}Q M^j B) to ∇J, whatever S (M = A + BK, R = 0): the bias of REINFORCE
+    against ∇J, which trains the directions that S never visits. It is the noise ςB in the states."""
+    std = 0.3
+    for key in settings.keys("beyond:noise_gradient"):
+        key_problem, key_gain, key_states, key_other = jax.random.split(key, 4)
+        problem = random_lqr(key_problem, settings)
+        K = 0.1 * jax.random.normal(key_gain, problem.A.shape)
+        A, B, Q = (np.asarray(M) for M in (problem.A, problem.B, problem.Q))
+        predicted = std**2 * added_gradient(A, B, Q, np.asarray(K), problem.horizon)
+        scale, route = np.abs(predicted).max(), "adjoint and covariance recursions, random S"
+        for name, count in {"S random": 2, "S another": 1}.items():
+            X = sphere(key_states if count == 2 else key_other, count, settings.dim)
+            exact = lqr_gradient(problem, K, X)
+            in_controls = lqr_gradient(Noisy(problem, control=std), K, X) - exact
+            in_states = lqr_gradient(Noisy(problem, process=std * problem.B), K, X) - exact
+            text = f"∇E J − ∇J, each entry over the largest, {name}"
+            tolerance = 1e-9 * max(1.0, float(jnp.abs(exact).max() / scale))  # of a difference
+            yield equal(text, [(predicted / scale, in_controls / scale), (predicted / scale, in_states / scale)], route, tolerance)
+
+
+def added_gradient(A: np.ndarray, B: np.ndarray, Q: np.ndarray, K: np.ndarray, horizon: int) -> np.ndarray:
+    """∇_K Σ_{j=1}^{H−1} (H−j) tr(BᵀM^{jᵀ}Q M^j B) = 2 Σ_j (H−j) Σ_{i<j} Bᵀ M^{iᵀ} Q M^j B Bᵀ M^{(j−1−i)ᵀ}, by powers of M = A + BK."""
+    powers = [np.linalg.matrix_power(A + B @ K, j) for j in range(horizon)]
+    terms = ((horizon - j) * powers[i].T @ Q @ powers[j] @ B @ B.T @ powers[j - 1 - i].T for j in range(1, horizon) for i in range(j))
+    return 2 * B.T @ sum(terms)  # pyright: ignore[reportReturnType]
+
+
 def sampled_gradients(settings: Settings) -> Iterator[Claim]:
     """Two points have mean ∇J where J is quadratic (H = 1, R = 0); REINFORCE has mean ∇E J under the noise of its controls."""
     for key in settings.keys("beyond:sampled_gradients"):

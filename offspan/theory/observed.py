@@ -64,8 +64,8 @@ def partial_observation(settings: Settings) -> Iterator[Claim]:
 
         problem, S, C, unvisited = _decoupled_outputs(key_halves, settings)
         history = _iterates(problem, C, S[:1], careful_rate(problem, basis(D)), iterations)
-        visited = jax.vmap(lambda K, problem=problem, S=S, C=C: visited_states(problem, Linear(K @ C), S[:1]) @ C.T)(history)
-        rank = np.linalg.matrix_rank(visited.reshape(-1, len(C)), tol=1e-8 * np.abs(visited).max())
+        visited = np.asarray(_visited_outputs(problem, history, C, S[:1]))
+        rank = np.linalg.matrix_rank(visited, tol=1e-8 * np.abs(visited).max())
         yield equal("dimensions of the visited outputs", [(len(C) - len(unvisited), rank)], f"rank of the outputs of {route}")
         yield equal("K(t) y, y orthogonal to them", [(0.0, history @ unvisited.T)], route)
 
@@ -82,8 +82,8 @@ def partial_observation(settings: Settings) -> Iterator[Claim]:
 
 def _gradient(problem: LQR, K: Array, C: Array, S: Array) -> Iterator[Claim]:
     predicted = closed_forms.lqr_gradient_sum(problem, K @ C, S) @ np.asarray(C).T
-    scale, route = np.abs(predicted).max(), "automatic differentiation of rollouts of Observed(Linear(K), C)"
-    measured = jax.grad(lambda K: cost(problem, Observed(Linear(K), lambda x: C @ x), S))(K)
+    scale, route = np.abs(predicted).max(), "automatic differentiation of rollouts of Observed(Linear(K), Linear(C))"
+    measured = _by_differentiation(K, problem, C, S)
     yield equal("∂J/∂K = ∇J(KC; S) Cᵀ, each entry over the largest", [(predicted / scale, measured / scale)], route)
     yield equal("the same by the adjoint recursion", [(predicted / scale, output_gradient(problem, K, C, S) / scale)], "output_gradient")
 
@@ -102,6 +102,17 @@ def _measure_on_outputs(problem: LQR, K: Array, C: Array, S: Array) -> Iterator[
     best = -np.linalg.solve(B, A @ unseen) @ np.linalg.pinv(observed)
     text = "its least value over K: ‖A v‖²_Q where C v = 0"
     yield equal(text, [(least, optimality_measure(problem, best @ C, S))], "least squares")
+
+
+@jax.jit
+@jax.grad
+def _by_differentiation(K: Array, problem: LQR, C: Array, S: Array) -> Array:
+    return cost(problem, Observed(Linear(K), Linear(C)), S)
+
+
+@jax.jit
+def _visited_outputs(problem: LQR, history: Array, C: Array, S: Array) -> Array:
+    return jax.vmap(lambda K: visited_states(problem, Linear(K @ C), S) @ C.T)(history).reshape(-1, len(C))
 
 
 @partial(jax.jit, static_argnames="iterations")

@@ -151,9 +151,10 @@ def _along(measure, problem, history, S):
 
 def intuition(settings: Settings) -> Iterator[Claim]:
     """An iteration tends to shrink ‖(A + BK)x‖² on the states x that it visited: ‖(A+BK(t+1))x‖² < ‖(A+BK(t))x‖²."""
-    ratios = np.concatenate([shrinkage(gaussian(key, settings.dim, horizon=settings.horizon)) for key in settings.keys("intuition")])
+    several = settings._replace(seeds=max(settings.seeds, 5))  # a tendency: it need not show on a single system
+    ratios = np.concatenate([shrinkage(gaussian(key, settings.dim, horizon=settings.horizon)) for key in several.keys("intuition")])
     on_shift = shrinkage(shift(settings.dim, horizon=settings.horizon))
-    route = f"300 steps of first length 0.02 on {settings.seeds} random systems"
+    route = f"300 steps of first length 0.02 on {several.seeds} random systems"
     yield at_least("share of visited states on which it shrinks: most", [(0.5, np.mean(ratios < 1))], route)
     yield at_most("median of ‖(A+BK(t+1))x‖² / ‖(A+BK(t))x‖²", [(1.0, np.median(ratios))], route)
     yield equal("the share for the shift", [(1.0, np.mean(on_shift < 1))], "300 steps of first length 0.02")
@@ -228,6 +229,6 @@ def _halves(key, settings: Settings, kept: Array):
     together = first[:, None] == first[None, :]
     key_problem, key_rotation, key_states = jax.random.split(key, 3)
     coupled, rotation = random_lqr(key_problem, settings), random_orthogonal(key_rotation, D)
-    A, B, Q = (rotation @ (M * together) @ rotation.T for M in (coupled.A, coupled.B * kept, kept[:, None] * coupled.Q * kept))
+    A, B, Q = (rotation @ (M * together) @ rotation.T for M in (coupled.A, coupled.B * kept[None, :], coupled.Q * jnp.outer(kept, kept)))
     S = sphere(key_states, half, half) @ rotation[:, :half].T
     return LQR(A / jnp.linalg.norm(A, 2), B, (Q + Q.T) / 2, horizon=settings.horizon), S, rotation.T[half:]
