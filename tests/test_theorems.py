@@ -31,6 +31,32 @@ def test_the_statement_holds(label, dim, horizon, seeds):
         assert claim.tolerance <= 1e-4 or "standard errors" in claim.route
 
 
+ELSEWHERE = [
+    *((2, 2, 1), (2, 4, 1), (3, 3, 1), (3, 6, 2), (4, 4, 1), (4, 8, 1), (5, 5, 1)),
+    *((5, 15, 1), (6, 6, 1), (6, 12, 1), (7, 7, 1), (8, 8, 1), (9, 9, 1), (10, 10, 1)),
+    *((12, 12, 1), (3, 12, 2), (2, 9, 1), (3, 2, 3), (5, 3, 1), (4, 6, 2), (2, 16, 1)),
+]
+TURNS = 7  # a statement is tried in every seventh of these settings, so that all of them take less than a minute
+
+
+@pytest.mark.parametrize(("turn", "setting"), list(enumerate(ELSEWHERE)), ids=str)
+def test_statements_hold_in_other_settings(turn, setting, monkeypatch):
+    """Or say why they do not apply. Fewer draws than by default make standard errors larger, and are told by them."""
+    monkeypatch.setattr(random_systems, "SAMPLES", 1000)
+    monkeypatch.setattr(noise, "DRAWS", 400)
+    monkeypatch.setattr(regularized, "STARTS", (500, 1_500))
+    monkeypatch.setattr("offspan.theory.verify.STATEMENTS", dict(list(STATEMENTS.items())[turn % TURNS :: TURNS]))
+    claims = list(verify((), Settings(*setting)))
+    assert [claim for claim in claims if not claim.holds] == []
+    D, H, _ = setting
+    assert [claim for claim in claims if claim.verdict == "does not apply" and H % D == 0] == []
+
+
+def test_every_statement_is_met_in_several_other_settings():
+    for turn in range(TURNS):
+        assert sum(H % D == 0 for D, H, _ in ELSEWHERE[turn::TURNS]) >= 2
+
+
 def off_by_one_in_d(dim, horizon, q=None):
     """α_d = 2d/(H+D), or with q: Σ from j = 1, in place of 2."""
     q = np.ones(dim) if q is None else np.asarray(q)

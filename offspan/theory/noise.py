@@ -51,10 +51,12 @@ def noisy_identity(settings: Settings) -> Iterator[Claim]:
         predicted = 0.3**2 * decay_rate(m, H)
         yield equal("∂E J/∂K_dd of an unseen d over its sum", [(1.0, np.diag(gradient)[1:] / predicted)], "covariance recursion")
         yield equal("and its other entries", [(0.0, gradient - jnp.diag(jnp.diag(gradient)))], "covariance recursion")
-    for std, iterations in ((0.01, 10_000), (0.02, 2_500)):  # the same ς²t
-        K = train_lqr(Noisy(problem, process=std), seen, learning_rate=1e-3, iterations=iterations).K
-        predicted = identity_measure(H, std**2 * 1e-3 * iterations)
-        yield equal("E_opt(K)/E_opt(K_no-ext) at ς²t = 0.001", [(predicted, normalized_optimality(problem, K, seen))], "training", 1e-4)
+    time, rate = 1 / (H * (H**2 - 1)), min(1e-3, 1 / (H * (H + 1)))  # about one time constant; no step of a seen direction overshoots
+    for iterations in (2_500, 10_000):  # the same ς²t
+        std = (time / (rate * iterations)) ** 0.5
+        K = train_lqr(Noisy(problem, process=std), seen, learning_rate=rate, iterations=iterations).K
+        text, predicted = f"E_opt(K)/E_opt(K_no-ext) at ς²t = 1/(H(H²−1)), ς = {std:.2g}", identity_measure(H, time)
+        yield equal(text, [(predicted, normalized_optimality(problem, K, seen))], "training", 1e-4)
 
 
 def only_minimiser(settings: Settings) -> Iterator[Claim]:
