@@ -28,7 +28,7 @@ def mathml(tex: str, *, display: bool = False) -> str:
     try:
         return CONVERTER.convert_with_local_state(" ".join(tex.split()), displaystyle=display)
     except LatexError as error:
-        raise BuildError(f"the formula {tex.strip()!r} cannot be read: {str(error).strip()}") from error
+        raise BuildError(f"the formula ${tex.strip()}$ cannot be read: {str(error).strip()}") from error
 
 
 class Formulas(Extension):
