@@ -94,8 +94,8 @@ def run_and_report(spec: Any, folder: Path) -> None:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Any]:
-    """A progress bar, as a function of the share done. Ctrl-C ends the command with a sentence."""
+def _progress(name: str, kept: str = "what was done of {} is kept, and the same command resumes from there") -> Iterator[Any]:
+    """A progress bar, as a function of the share done, and of what is being done. Ctrl-C ends the command with a sentence."""
     columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
     interrupted = False
 
@@ -104,20 +104,20 @@ def _progress(name: str) -> Iterator[Any]:
         interrupted = True
         raise KeyboardInterrupt
 
-    def progress(share: float) -> None:
+    def progress(share: float, doing: str = name) -> None:
         # Python drops an exception that is raised inside a finaliser, and with it a Ctrl-C at that moment.
         if interrupted:
             raise KeyboardInterrupt
-        bar.update(task, completed=share)
+        bar.update(task, completed=share, description=doing)
 
     try:
         signal.signal(signal.SIGINT, interrupt)
         with Progress(TextColumn("{task.description}"), *columns, console=console) as bar:
             task = bar.add_task(name, total=1.0)
             yield progress
-            bar.update(task, completed=1.0)
+            bar.update(task, completed=1.0, description=name)
     except KeyboardInterrupt:
-        print(f"offspan: stopped; what was done of {name} is kept, and the same command resumes from there.", file=sys.stderr)
+        print(f"offspan: stopped; {kept.format(name)}.", file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -300,8 +300,11 @@ def verify(
         return
 
     settings = theory.Settings(dim, horizon, seeds)
-    with console.status("verifying …") as status:
-        claims = list(theory.verify(labels or (), settings, lambda label: status.update(f"verifying {label} …")))
+    asked = labels or list(theory.STATEMENTS)
+    begun, width = iter(range(len(asked))), max(map(len, asked))
+    with _progress("verify", kept="no claims were written") as progress:
+        on_statement = lambda label: progress(next(begun) / len(asked), f"{label:{width}}")  # noqa: E731
+        claims = list(theory.verify(labels or (), settings, on_statement))
     console.print(terminal_claims(claims, settings))
     target = folder / "verify"
     target.mkdir(parents=True, exist_ok=True)

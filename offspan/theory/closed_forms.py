@@ -103,7 +103,7 @@ def shift_norm_gap(alpha: Float[np.ndarray, "n"]) -> float:
 def shift_from(x0: ArrayLike, *, horizon: int) -> LQR:
     """The shift that starts from `x0`: A = Pᵀ A_shift P with P orthogonal and P x_0 = ‖x_0‖ e_1. Its learning rate is e_1's over ‖x_0‖².
 
-    The paper's footnote has any invertible P [R24, sec:analysis:shift], but the cost is Euclidean, so P must keep lengths.
+    The paper's footnote has some invertible P [R24, sec:analysis:shift]; the cost is Euclidean, so P is taken orthogonal up to scale.
     """
     x0 = np.asarray(as_floats("shift_from", "x0", x0, shape=(None,), meaning="shape (n,), one state"), float)
     length = np.linalg.norm(x0)

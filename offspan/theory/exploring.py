@@ -8,7 +8,7 @@ import numpy as np
 from offspan.baselines import minimal_cost, nonextrapolating_controller
 from offspan.controllers import Linear
 from offspan.measures import cost_measure, normalized_cost, normalized_optimality, optimality_measure
-from offspan.problems.lqr import LQR, shift
+from offspan.problems.lqr import LQR, gaussian, shift
 from offspan.rollout import cost, lqr_gradient
 from offspan.states import basis
 from offspan.theory import closed_forms
@@ -61,7 +61,7 @@ def shift_any_horizon(settings: Settings) -> Iterator[Claim]:
 def shift_any_start(settings: Settings) -> Iterator[Claim]:
     """Beyond the paper: the same from any x_0 ≠ 0, with A = Pᵀ A_shift P, P orthogonal, P x_0 = ‖x_0‖ e_1, and η/‖x_0‖².
 
-    The paper's footnote has any invertible P, with which it is false.
+    The paper's footnote has some invertible P that maps x_0 to e_1: this one, over ‖x_0‖, is one.
     """
     D, H, route = settings.dim, settings.horizon, f"{ONE_STEP} from random x_0"
     predicted = closed_forms.shift_ratios(closed_forms.shift_alpha_any_horizon(D, H), H)
@@ -115,6 +115,39 @@ def shift_diagonal_q(settings: Settings) -> Iterator[Claim]:
         K = one_step(problem, S, closed_forms.shift_learning_rate(D, H, only_first))
         predicted = closed_forms.shift_ratios(closed_forms.shift_alpha(D, H, only_first), H, only_first)
         yield equal("both ratios for q = (q_1, 0, …, 0)", [(predicted, ratios(problem, K, S))], f"{ONE_STEP}, q_1 and B random")
+
+
+def less_than_the_shift(settings: Settings) -> Iterator[Claim]:
+    """Random systems often, but not always, extrapolate less than the shift: so says the caption of the figure, which has D = H = 5."""
+    D, H, count, iterations = 5, 5, 40, 1_000
+    systems = [shift(D, horizon=H), *(gaussian(key, D, horizon=H) for key in jax.random.split(jax.random.key(0), count))]
+    A, shares = np.stack([np.asarray(problem.A) for problem in systems]), []
+    for seen in range(1, D):
+        loops = A + _trained_side_by_side(A, np.eye(D)[:seen], H, iterations)
+        measures = np.sum(loops[:, :, seen:] ** 2, axis=(1, 2)) / np.sum(A[:, :, seen:] ** 2, axis=(1, 2))
+        shares.append(np.mean(measures[1:] > measures[0]))
+    route = f"{count} random systems, {iterations:,} iterations with η = 0.001"
+    for seen, share in zip(range(1, D), shares, strict=True):
+        yield at_least(f"share of random systems with a larger E_opt than the shift, |S| = {seen}: often", [(0.5, share)], route)
+    yield at_most("the least of these shares: not always", [(1 - 1 / count, min(shares))], route, 0.0)
+
+
+def _trained_side_by_side(A: np.ndarray, S: np.ndarray, H: int, iterations: int) -> np.ndarray:
+    """K of every system A (B = Q = I, R = 0) after so many iterations with η = 0.001: λ_h = 2x_h + Mᵀλ_{h+1}, ∇J = 1/|S| Σ λ_{h+1}x_hᵀ.
+
+    A plain loop over all systems at once: for matrices this small it takes less time than to compile one.
+    """
+    K = np.zeros_like(A)
+    for _ in range(iterations):
+        M, X = A + K, [np.broadcast_to(S, (len(A), *S.shape))]
+        for _ in range(H):
+            X.append(X[-1] @ M.transpose(0, 2, 1))
+        costates, gradient = 2 * X[H], 0.0
+        for x in X[H - 1 :: -1]:
+            gradient = gradient + costates.transpose(0, 2, 1) @ x / len(S)
+            costates = 2 * x + costates @ M
+        K = K - 1e-3 * gradient
+    return K
 
 
 def one_step(problem: LQR, S, learning_rate: float):

@@ -51,10 +51,12 @@ def noisy_identity(settings: Settings) -> Iterator[Claim]:
         predicted = 0.3**2 * decay_rate(m, H)
         yield equal("∂E J/∂K_dd of an unseen d over its sum", [(1.0, np.diag(gradient)[1:] / predicted)], "covariance recursion")
         yield equal("and its other entries", [(0.0, gradient - jnp.diag(jnp.diag(gradient)))], "covariance recursion")
-    for std, iterations in ((0.01, 10_000), (0.02, 2_500)):  # the same ς²t
-        K = train_lqr(Noisy(problem, process=std), seen, learning_rate=1e-3, iterations=iterations).K
-        predicted = identity_measure(H, std**2 * 1e-3 * iterations)
-        yield equal("E_opt(K)/E_opt(K_no-ext) at ς²t = 0.001", [(predicted, normalized_optimality(problem, K, seen))], "training", 1e-4)
+    time, rate = 1 / (H * (H**2 - 1)), min(1e-3, 1 / (H * (H + 1)))  # about one time constant; no step of a seen direction overshoots
+    for iterations in (2_500, 10_000):  # the same ς²t
+        std = (time / (rate * iterations)) ** 0.5
+        K = train_lqr(Noisy(problem, process=std), seen, learning_rate=rate, iterations=iterations).K
+        text, predicted = f"E_opt(K)/E_opt(K_no-ext) at ς²t = 1/(H(H²−1)), ς = {std:.2g}", identity_measure(H, time)
+        yield equal(text, [(predicted, normalized_optimality(problem, K, seen))], "training", 1e-4)
 
 
 def only_minimiser(settings: Settings) -> Iterator[Claim]:
@@ -72,6 +74,34 @@ def only_minimiser(settings: Settings) -> Iterator[Claim]:
         excess = (problem.horizon - 1) * np.trace(np.asarray(problem.Q) @ M @ W @ M.T)
         text = "E J(K) − E J(K_ext) against (H−1) tr(Q M W Mᵀ), K random"
         yield at_least(text, [(excess, float(expected_cost(noisy, other, X)) - least)], "covariance recursion")
+
+
+def noise_gradient(settings: Settings) -> Iterator[Claim]:
+    """Noise ς in the controls adds ς² ∇ Σ_{j<H} (H−j) tr(BᵀM^{jᵀ}Q M^j B) to ∇J, whatever S (M = A + BK, R = 0): the bias of REINFORCE
+    against ∇J, which trains the directions that S never visits. It is the noise ςB in the states."""
+    std = 0.3
+    for key in settings.keys("beyond:noise_gradient"):
+        key_problem, key_gain, key_states, key_other = jax.random.split(key, 4)
+        problem = random_lqr(key_problem, settings)
+        K = 0.1 * jax.random.normal(key_gain, problem.A.shape)
+        A, B, Q = (np.asarray(M) for M in (problem.A, problem.B, problem.Q))
+        predicted = std**2 * added_gradient(A, B, Q, np.asarray(K), problem.horizon)
+        scale, route = np.abs(predicted).max(), "adjoint and covariance recursions, random S"
+        for name, count in {"S random": 2, "S another": 1}.items():
+            X = sphere(key_states if count == 2 else key_other, count, settings.dim)
+            exact = lqr_gradient(problem, K, X)
+            in_controls = lqr_gradient(Noisy(problem, control=std), K, X) - exact
+            in_states = lqr_gradient(Noisy(problem, process=std * problem.B), K, X) - exact
+            text = f"∇E J − ∇J, each entry over the largest, {name}"
+            tolerance = 1e-9 * max(1.0, float(jnp.abs(exact).max() / scale))  # of a difference
+            yield equal(text, [(predicted / scale, in_controls / scale), (predicted / scale, in_states / scale)], route, tolerance)
+
+
+def added_gradient(A: np.ndarray, B: np.ndarray, Q: np.ndarray, K: np.ndarray, horizon: int) -> np.ndarray:
+    """∇_K Σ_{j=1}^{H−1} (H−j) tr(BᵀM^{jᵀ}Q M^j B) = 2 Σ_j (H−j) Σ_{i<j} Bᵀ M^{iᵀ} Q M^j B Bᵀ M^{(j−1−i)ᵀ}, by powers of M = A + BK."""
+    powers = [np.linalg.matrix_power(A + B @ K, j) for j in range(horizon)]
+    terms = ((horizon - j) * powers[i].T @ Q @ powers[j] @ B @ B.T @ powers[j - 1 - i].T for j in range(1, horizon) for i in range(j))
+    return 2 * B.T @ sum(terms)  # pyright: ignore[reportReturnType]
 
 
 def sampled_gradients(settings: Settings) -> Iterator[Claim]:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
+from jaxtyping import Array
 
 from offspan.baselines import extrapolating_controller, minimal_cost, nonextrapolating_controller
 from offspan.controllers import Linear
@@ -108,7 +109,7 @@ def footnotes(settings: Settings) -> Iterator[Claim]:
 
 
 def no_exploration(settings: Settings) -> Iterator[Claim]:
-    """K(t) x = 0 for every x orthogonal to all states visited in training, for any B and Q ⪰ 0.
+    """K(t) x = 0 for every x orthogonal to all states visited in training, for any B and Q ⪰ 0, singular ones, too (the remark after it).
 
     So if span(S) holds all of these, E_opt(K(t)) = E_opt(K_no-ext). For A = B = I and any S it does:
     E_opt(K(t)) = E_opt(K_no-ext) = 1 and E_cost(K(t)) = E_cost(K_no-ext) = H at every t.
@@ -118,7 +119,7 @@ def no_exploration(settings: Settings) -> Iterator[Claim]:
     identity_measures = closed_forms.identity_measures(settings.horizon)
     for key in settings.keys("prop:no_exploration_no_extrapolation"):
         key_halves, key_seen = jax.random.split(key)
-        problem, S, other_half = _two_separate_halves(key_halves, settings)
+        problem, S, other_half = two_separate_halves(key_halves, settings)
         # Careful from every direction: too long steps would amplify what rounding puts into the other half.
         rate = careful_rate(problem, basis(D))
         history = iterates(problem, S[:1], rate, iterations)
@@ -129,10 +130,17 @@ def no_exploration(settings: Settings) -> Iterator[Claim]:
         measured = _along(optimality_measure, problem, iterates(problem, S, rate, iterations), S)
         baseline = optimality_measure(problem, nonextrapolating_controller(problem, S), S)
         yield equal("E_opt(K(t)), where span(S) holds all visited states", [(baseline, measured)], route)
+        problem, S, other_half = _two_singular_halves(key_halves, settings)
+        ranks = [np.linalg.matrix_rank(M) for M in (problem.B, problem.Q)]
+        yield at_most("ranks of B and Q, where both are singular", [(D - 1, ranks)], "singular values", 0.0)
+        history = iterates(problem, S[:1], careful_rate(problem, basis(D), 0.005), iterations)
+        yield equal("K(t) x there, x orthogonal to all visited states", [(0.0, history @ other_half.T)], route)
         still, X = identity(D, horizon=settings.horizon), sphere(key_seen, max(D // 2, 1), D)
         history = iterates(still, X, careful_rate(still, X), iterations)
         for name, measure, predicted in zip(("E_opt", "E_cost"), (optimality_measure, cost_measure), identity_measures, strict=True):
             yield equal(f"identity: {name}(K(t))", [(predicted, _along(measure, still, history, X))], f"{route}, random S")
+            baseline = measure(still, nonextrapolating_controller(still, X), X)
+            yield equal(f"identity: {name}(K_no-ext)", [(predicted, baseline)], "the measure of K_no-ext, random S")
 
 
 @partial(jax.jit, static_argnums=0)
@@ -143,9 +151,10 @@ def _along(measure, problem, history, S):
 
 def intuition(settings: Settings) -> Iterator[Claim]:
     """An iteration tends to shrink ‖(A + BK)x‖² on the states x that it visited: ‖(A+BK(t+1))x‖² < ‖(A+BK(t))x‖²."""
-    ratios = np.concatenate([shrinkage(gaussian(key, settings.dim, horizon=settings.horizon)) for key in settings.keys("intuition")])
+    several = settings._replace(seeds=max(settings.seeds, 5))  # a tendency: it need not show on a single system
+    ratios = np.concatenate([shrinkage(gaussian(key, settings.dim, horizon=settings.horizon)) for key in several.keys("intuition")])
     on_shift = shrinkage(shift(settings.dim, horizon=settings.horizon))
-    route = f"300 steps of first length 0.02 on {settings.seeds} random systems"
+    route = f"300 steps of first length 0.02 on {several.seeds} random systems"
     yield at_least("share of visited states on which it shrinks: most", [(0.5, np.mean(ratios < 1))], route)
     yield at_most("median of ‖(A+BK(t+1))x‖² / ‖(A+BK(t))x‖²", [(1.0, np.median(ratios))], route)
     yield equal("the share for the shift", [(1.0, np.mean(on_shift < 1))], "300 steps of first length 0.02")
@@ -187,7 +196,7 @@ def cyclic_vectors(settings: Settings) -> Iterator[Claim]:
     yield equal("rank of (A, e_1), A the shift", [(D, krylov_rank(shift(D, horizon=1).A, e_1))], route, 0.0)
     yield equal("rank of (A, e_1), A the identity", [(1, krylov_rank(identity(D, horizon=1).A, e_1))], route, 0.0)
     for _, _, key_halves in keys:
-        problem, S, _ = _two_separate_halves(key_halves, settings)
+        problem, S, _ = two_separate_halves(key_halves, settings)
         rank = krylov_rank(problem.A, S[:1])
         yield equal("rank of (A, x), A in two halves, hidden by a rotation", [(D // 2, rank)], route, 0.0)
 
@@ -200,16 +209,26 @@ def _problem_gain_states(key, settings: Settings, rank: int | None = None):
     return problem, K, jax.random.normal(key_states, (max(settings.dim // 2, 1), settings.dim))
 
 
-def _two_separate_halves(key, settings: Settings):
+def two_separate_halves(key, settings: Settings):
     """Two decoupled halves in rotated coordinates; seen states that span the first, and a basis of the other.
 
     ‖A‖ = 1, so that no number of steps amplifies what rounding puts into the other half.
     """
+    return _halves(key, settings, jnp.ones(settings.dim))
+
+
+def _two_singular_halves(key, settings: Settings):
+    """The same with B and Q that are zero in a direction of each half (of the first one if it has two)."""
+    half = settings.dim // 2
+    return _halves(key, settings, jnp.ones(settings.dim).at[-1].set(0.0).at[half - 1].set(float(half == 1)))
+
+
+def _halves(key, settings: Settings, kept: Array):
     D, half = settings.dim, settings.dim // 2
     first = jnp.arange(D) < half
     together = first[:, None] == first[None, :]
     key_problem, key_rotation, key_states = jax.random.split(key, 3)
     coupled, rotation = random_lqr(key_problem, settings), random_orthogonal(key_rotation, D)
-    A, B, Q = (rotation @ (M * together) @ rotation.T for M in (coupled.A, coupled.B, coupled.Q))
+    A, B, Q = (rotation @ (M * together) @ rotation.T for M in (coupled.A, coupled.B * kept[None, :], coupled.Q * jnp.outer(kept, kept)))
     S = sphere(key_states, half, half) @ rotation[:, :half].T
     return LQR(A / jnp.linalg.norm(A, 2), B, (Q + Q.T) / 2, horizon=settings.horizon), S, rotation.T[half:]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from offspan.errors import OffspanError, as_count, nearest
-from offspan.theory import concentration, exploring, flow, large_dimension, noise, random_systems, regularized, underdetermined
+from offspan.theory import concentration, exploring, flow, large_dimension, noise, observed, random_systems, regularized, underdetermined
 from offspan.theory.claims import NONE, Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
 
@@ -26,6 +26,7 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "lem:min_norm": underdetermined.minimal_norm,
     "cor:no_euc_norm_min": exploring.norm_gap,
     "prop:shift_diag_q": exploring.shift_diagonal_q,
+    "fig:lqr_experiments_main": exploring.less_than_the_shift,
     "lem:cyc_vector_generic": underdetermined.cyclic_vectors,
     "lem:determined_shift_infinite_horizon": regularized.single_minimiser,
     "lem:underdetermined_R_nonzero": regularized.many_minimisers,
@@ -33,7 +34,9 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "beyond:infinite_horizon": regularized.infinite_horizon,
     "beyond:noisy_identity": noise.noisy_identity,
     "beyond:noise_minimiser": noise.only_minimiser,
+    "beyond:noise_gradient": noise.noise_gradient,
     "beyond:sampled_gradients": noise.sampled_gradients,
+    "beyond:partial_observation": observed.partial_observation,
     "thm:typical_system": random_systems.typical_system,
     "beyond:leading_order": large_dimension.leading_order,
     "beyond:cost_alignment": large_dimension.cost_alignment,
