@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: reproduce test test-fast test-newest coverage harden lint format docs package benchmark constraints clean
+.PHONY: reproduce test examples test-fast test-newest coverage harden lint format docs package benchmark constraints clean
 
 reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr
@@ -12,8 +12,12 @@ reproduce: $(VENV)/.offspan
 
 # Compiled quickly (conftest.py), but for what is about bits.
 test: $(VENV)/.test
-	@$(BIN)/pytest -q -n auto --dist loadfile -m "not as_shipped"
+	@$(BIN)/pytest -q -n auto --dist loadfile -m "not as_shipped and not sweep" --ignore tests/test_readme.py
 	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile -m as_shipped
+
+# The code of the README, the docs and the examples, as a reader runs it.
+examples: $(VENV)/.test
+	@$(BIN)/pytest -q -n auto tests/test_readme.py
 
 # One process, in less than a minute: what to run while working.
 test-fast: $(VENV)/.test

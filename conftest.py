@@ -14,6 +14,7 @@ if "XLA_FLAGS" not in os.environ:
 import hypothesis
 import jax
 import jaxtyping
+import pytest
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -30,6 +31,14 @@ hypothesis.settings.register_profile("fast", hypothesis.settings.get_profile("of
 hypothesis.settings.register_profile("thorough", hypothesis.settings.get_profile("offspan"), max_examples=50)
 hypothesis.settings.load_profile("offspan")
 
+
+@pytest.fixture(scope="module", autouse=True)
+def _drop_compiled_programs():
+    """After each file: every compiled program holds memory maps, of which a process may have some 65,000."""
+    yield
+    jax.clear_caches()
+
+
 SLOW = set((Path(__file__).parent / "tests" / "slow.txt").read_text().split())  # files and tests
 ABOUT_BITS = ("_bit", "_chunks", "_deterministic")  # in a name
 
@@ -41,3 +50,5 @@ def pytest_collection_modifyitems(items):
             item.add_marker("slow")
         if any(word in name for word in ABOUT_BITS):
             item.add_marker("as_shipped")
+        if name == "test_statements_hold_in_other_settings":  # which `make harden` runs
+            item.add_marker("sweep")

@@ -42,7 +42,7 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
         "curves": f"Both normalised measures along training, for the systems {systems}.",
         "training": f"The cost over the seen states along training, for the systems {systems}.",
     }
-    return Report({"table": measure_table(result)}, summary(result), captions, lambda: figures(result, beside))
+    return Report({"table": measure_table(result)}, _with_flow(result), captions, lambda: figures(result, beside))
 
 
 def summary(result: xr.Dataset) -> pd.DataFrame:

@@ -112,7 +112,7 @@ def select(
         training = Training(problem, key_of_training, optimizer, length, stop, gradient, horizons, discounts)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
     with own_errors(problem, setting.controllers):
-        choice, (explores, said) = METHODS[method].choose(task), _exploration(setting)
+        choice, (explores, said) = METHODS[method].choose(task), _exploration(setting, before_training=training is None)
     note = " ".join(one for one in (said, choice.note) if one)
     if note:
         warnings.warn(f"{where}: {note}", stacklevel=2)
@@ -140,9 +140,9 @@ def check_pool(where: str, problem: Problem, candidates: np.ndarray, k: int) -> 
         )
 
 
-def _exploration(setting: Setting) -> tuple[bool, str]:
-    """Whether any candidate explores, under the starts, and for an LQR after a step of training, too; and what to say where none does, or
-    where that cannot be told."""
+def _exploration(setting: Setting, before_training: bool) -> tuple[bool, str]:
+    """Whether any candidate explores, under the starts, and for an LQR after a step of training, too; and what to say where none does,
+    where that cannot be told, or where the scores are of trajectories before training that run away."""
     problem, candidates = setting.problem, setting.candidates
     tolerance = 100 * float(jnp.finfo(candidates.dtype).eps)
     said = ""
@@ -150,7 +150,7 @@ def _exploration(setting: Setting) -> tuple[bool, str]:
         X = np.asarray(visited_states(problem, controller, candidates), float)
         lengths = np.linalg.norm(X / np.asarray(setting.scale)[None, None], axis=2)
         growth = lengths.max() / max(lengths[:, 0].max(), float(np.finfo(float).tiny))
-        if RUNS_AWAY < growth < np.inf:
+        if before_training and RUNS_AWAY < growth < np.inf:
             said = (
                 f"before training, trajectories grow to {growth:.0e} times the candidates' length, so that scores tell where an unstable "
                 "system runs away to; begin with `controllers` that stabilise it, such as stationary_controller's, or shorten the horizon."
