@@ -193,11 +193,11 @@ def audit_controller(
     """Where does a controller work, where does it fail, and which initial states should be added? One page of HTML."""
     from offspan.experiments.auditing import audit_file
     from offspan.report.audit import summary_table, write_page
+    from offspan.report.page import check_target
     from offspan.report.tables import terminal_table
 
     path = output or spec.with_suffix(".html")
-    if not path.parent.is_dir() or path.is_dir():
-        raise OffspanError(f"the page cannot be written to {str(path)!r}: name a file in a folder that is there.")
+    check_target(path)
 
     def finish(asked: Any, found: Any) -> None:
         console.print(terminal_table(summary_table(found)))

@@ -1,6 +1,8 @@
 """Files: atomic writes, arrays without pickle, and folders that one process locks."""
 
+import functools
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,17 +26,31 @@ def excerpt(error: Exception) -> str:
 
 
 def atomic_write(path: Path, write: Callable[[Path], Any]) -> None:
-    """Calls `write` with a temporary path in the same folder and of the same suffix, then renames that file to `path`."""
+    """Calls `write` with a temporary path in the same folder and of the same suffix, then renames that file to `path`.
+
+    The temporary file is new and its name cannot be known before, so that nobody can put a link in its place, and threads do not share it.
+    """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
     try:
+        temporary.chmod(0o666 & ~_umask())  # as a file that is simply opened; mkstemp makes it private
         write(temporary)
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())  # else a power cut can leave the new name with nothing in it
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@functools.cache
+def _umask() -> int:
+    """It can only be read by setting it, which is no matter once, before threads write."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def atomic_write_text(path: Path, text: str) -> None:

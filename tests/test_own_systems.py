@@ -237,7 +237,7 @@ def test_nothing_is_lost_where_the_page_cannot_be_written(own):
     assert audited_file(spec)[1] == 1  # the limit alone
     code, said = invoke("audit", spec, "--trust-code", "--output", own)
     assert code != 0
-    assert "name a file in a folder that is there" in said
+    assert "is there already and is no page of offspan" in said
 
 
 def test_parts_of_another_spec_or_damaged_are_made_again(tmp_path):

@@ -22,13 +22,13 @@ def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_sec
     """
     folder = RunFolder(root / spec.name)
     with jax.enable_x64(spec.precision == "float64"), folder.claimed(spec):
-        if folder.is_complete():
-            result = folder.load_result()
-            folder.drop_checkpoints()
-            return result
-        origin = provenance(spec)
         of_kind = kind(spec.kind)
         tasks = of_kind.tasks(spec)
+        if folder.is_complete():
+            result = folder.load_result()
+            folder.drop_checkpoints(task.name for task in tasks)
+            return result
+        origin = provenance(spec)
         whole, before, seconds = sum(task.weight for task in tasks), 0.0, 0.0
         results: dict[str, Arrays] = {}
         for task in tasks:
@@ -41,7 +41,7 @@ def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_sec
             before, seconds = before + task.weight, seconds + done.seconds
         result = of_kind.to_dataset(spec, results)
         folder.save_result(result, {**origin, "seconds": round(seconds, 1)})
-        folder.drop_checkpoints()
+        folder.drop_checkpoints(task.name for task in tasks)
         return result
 
 

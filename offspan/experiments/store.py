@@ -11,7 +11,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from offspan.experiments.registry import check_result, kind, load_spec
 from offspan.experiments.spec import Arrays, Spec, to_toml
 from offspan.files import atomic_write, atomic_write_text, excerpt, lock, read_arrays
 
-HALF_WRITTEN = re.compile(r"\.\d+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
+HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
 
 
 class Checkpoint(NamedTuple):
@@ -104,7 +104,7 @@ class RunFolder:
 
     def save_checkpoint(self, spec: Spec, task: str, checkpoint: Checkpoint) -> None:
         arrays, share, seconds = checkpoint
-        self.checkpoints.mkdir(exist_ok=True)
+        self._make(self.checkpoints)
         save_arrays(self._checkpoint(task), {**arrays, "share": np.asarray(share), "seconds": np.asarray(seconds)}, spec.digest())
 
     def load_checkpoint(self, spec: Spec, task: str) -> Checkpoint | None:
@@ -119,11 +119,20 @@ class RunFolder:
         except OffspanError as error:
             raise OffspanError(f"the checkpoint {path} cannot be used ({excerpt(error)}); delete it to start that task again.") from error
 
-    def drop_checkpoints(self) -> None:
-        for path in self.checkpoints.glob("*.npz"):
-            path.unlink(missing_ok=True)
+    def drop_checkpoints(self, tasks: Iterable[str]) -> None:
+        """Those of these tasks, and what a killed process left half written of them; nothing else, and nothing behind a link."""
+        if self.checkpoints.is_symlink():
+            return
+        for task in tasks:
+            for path in (self._checkpoint(task), *self.checkpoints.glob(f".*.{task}.npz")):
+                path.unlink(missing_ok=True)
         with suppress(OSError):  # not there, or somebody put something of their own into it
             self.checkpoints.rmdir()
+
+    def _make(self, folder: Path) -> None:
+        if folder.is_symlink():
+            raise OffspanError(f"{folder} is a link, and a run writes only into its own folder; remove the link, or put a folder there.")
+        folder.mkdir(exist_ok=True)
 
     def save_result(self, result: xr.Dataset, origin: dict[str, Any]) -> None:
         """The result, and where it comes from, which has the result's checksum."""
@@ -161,7 +170,7 @@ class RunFolder:
         self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str], animations: Mapping[str, list[Any]] | None = None
     ) -> list[Path]:
         """Figures as PNG and PDF, the data behind them as CSV, tables as text, animations as GIF; what was written, without the twins."""
-        self.figures.mkdir(exist_ok=True)
+        self._make(self.figures)
         for name, (figure, data) in figures.items():
             atomic_write(self.figures / f"{name}.png", lambda path, figure=figure: figure.savefig(path, dpi=200))
             atomic_write(self.figures / f"{name}.pdf", lambda path, figure=figure: figure.savefig(path))

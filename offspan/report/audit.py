@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 
 import offspan
 from offspan.audit import Audit, Outcome
-from offspan.errors import OffspanError
 from offspan.files import atomic_write_text
 from offspan.maps import ExtrapolationMap
-from offspan.report.page import TEMPLATES, Picture, picture
+from offspan.report.page import TEMPLATES, Picture, check_target, picture
 from offspan.report.results import BLUE, COLOURS, VERMILLION, legend_below, styled, subplots
 from offspan.report.tables import Table, number
 from offspan.report.ways import DASHES
@@ -29,8 +28,7 @@ MARKS: dict[str, dict[str, Any]] = {
 
 def write_page(audit: Audit, path: str | os.PathLike, title: str = "Audit of a controller") -> None:
     target = Path(path)
-    if not target.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(target.parent)!r} to write {target.name} to.")
+    check_target(target)
     atomic_write_text(target, page(audit, title))
 
 

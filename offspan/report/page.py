@@ -71,14 +71,21 @@ class Section(NamedTuple):
     origin: Table
 
 
+def check_target(path: Path) -> None:
+    """Whether a page may be written there: where there is nothing yet, or a page of ours."""
+    if not path.parent.is_dir():
+        raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
+    if path.exists() and not (path.is_file() and b"Made by offspan" in path.read_bytes()):
+        raise OffspanError(f"{path} is there already and is no page of offspan; name another file, or move it away.")
+
+
 def write_page(root: Path, runs: list[str], *, paper: bool, target: Path, on_run: Callable[[str], object] = str) -> list[str]:
     """Writes one page of the runs that are named, of the paper's, or of all under `root` that have a result, to `target`.
 
     `on_run` is called with each name before it is drawn. Returns a sentence for each run that was left out, as it cannot be read; one that
     is named is an error.
     """
-    if not target.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(target.parent)!r} to write {target.name} to.")
+    check_target(target)
     every = finished(root)
     of_the_paper = variants(every, list(EXPERIMENTS))
     names = runs or (of_the_paper if paper else [*of_the_paper, *(name for name in every if name not in of_the_paper)])

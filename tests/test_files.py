@@ -1,0 +1,104 @@
+"""Files: what others put beside ours stays, no link is followed, and threads that write the same file never mix."""
+
+import os
+import stat
+import threading
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import offspan
+from offspan.cli import app
+from offspan.experiments.registry import spec_from
+from offspan.experiments.run import run
+from offspan.experiments.store import RunFolder
+from offspan.files import atomic_write_text
+
+SPEC = {"name": "small", "systems": ["shift"], "dim": [3], "horizon": [3], "seen": [1], "learning_rate": [0.01], "iterations": 20}
+
+
+def trained(folder):
+    return run(spec_from(dict(SPEC), "test"), folder, lambda share: None)
+
+
+def test_a_link_under_the_name_that_a_temporary_file_had_is_not_followed(tmp_path):
+    stranger = tmp_path / "stranger.txt"
+    stranger.write_text("theirs")
+    (tmp_path / f".{os.getpid()}.page.html").symlink_to(stranger)
+    atomic_write_text(tmp_path / "page.html", "ours")
+    assert stranger.read_text() == "theirs"
+    assert (tmp_path / "page.html").read_text() == "ours"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_threads_that_write_one_file_leave_it_whole(tmp_path):
+    path, texts = tmp_path / "page.html", ["a" * 200_000, "b" * 100_000]
+    atomic_write_text(path, texts[0])
+    ended = threading.Event()
+    failures: list[Exception] = []
+
+    def write(text):
+        try:
+            for _ in range(60):
+                atomic_write_text(path, text)
+        except OSError as error:
+            failures.append(error)
+        ended.set()
+
+    threads = [threading.Thread(target=write, args=(text,)) for text in texts]
+    for thread in threads:
+        thread.start()
+    seen = set()
+    while not ended.is_set():
+        seen.add(path.read_text())
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert seen <= set(texts)
+    assert seen
+
+
+def test_a_file_has_the_permissions_of_one_that_is_simply_opened(tmp_path):
+    atomic_write_text(tmp_path / "ours", "x")
+    (tmp_path / "plain").write_text("x")
+    assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+def test_a_run_removes_only_its_own_checkpoints(tmp_path):
+    checkpoints = tmp_path / "small" / "checkpoint"
+    trained(tmp_path)
+    checkpoints.mkdir()
+    np.savez(checkpoints / "mine.npz", x=np.zeros(3))
+    trained(tmp_path)
+    assert [path.name for path in checkpoints.iterdir()] == ["mine.npz"]
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "figures"])
+def test_a_link_out_of_the_runs_folder_is_not_followed(tmp_path, name):
+    strangers = tmp_path / "strangers"
+    strangers.mkdir()
+    np.savez(strangers / "training.npz", x=np.zeros(3))
+    (strangers / "measures.png").write_text("theirs")
+    trained(tmp_path / "runs")
+    folder = RunFolder(tmp_path / "runs" / "small")
+    (folder.path / name).symlink_to(strangers)
+    trained(tmp_path / "runs")  # found complete
+    folder.result_file.unlink()
+    with pytest.raises(offspan.OffspanError, match="is a link, and a run writes only into its own folder"):
+        folder.save_report({}, {"table.md": "x"}) if name == "figures" else trained(tmp_path / "runs")
+    assert sorted(path.name for path in strangers.iterdir()) == ["measures.png", "training.npz"]
+    assert (strangers / "measures.png").read_text() == "theirs"
+
+
+def test_a_page_is_written_over_nothing_but_a_page(tmp_path):
+    trained(tmp_path / "runs")
+    spec = tmp_path / "runs" / "small" / "spec.toml"
+    before = spec.read_text()
+    for target in (spec, spec.with_name("result.nc"), tmp_path):
+        result = CliRunner().invoke(app, ["report", "--folder", str(tmp_path / "runs"), "--output", str(target)])
+        assert "is there already and is no page of offspan" in str(result.exception)
+    assert spec.read_text() == before
+    page = tmp_path / "page.html"
+    for _ in range(2):  # the second over the first
+        assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path / "runs"), "--output", str(page)]).exit_code == 0
