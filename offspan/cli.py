@@ -13,12 +13,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 import offspan
 from offspan.errors import OffspanError, check_known
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-console = Console()
+console = Console(markup=False)  # names and folders may have brackets in them
 show_tracebacks = False  # of errors that are a person's to mend; of others they are always shown
 
 Root = Annotated[Path, typer.Option("--folder", help="Where runs are kept.")]
@@ -112,7 +113,7 @@ def _progress(name: str, kept: str = "what was done of {} is kept, and the same 
 
     try:
         signal.signal(signal.SIGINT, interrupt)
-        with Progress(TextColumn("{task.description}"), *columns, console=console) as bar:
+        with Progress(TextColumn("{task.description}", markup=False), *columns, console=console) as bar:
             task = bar.add_task(name, total=1.0)
             yield progress
             bar.update(task, completed=1.0, description=name)
@@ -201,7 +202,7 @@ def audit_controller(
 
     def finish(asked: Any, found: Any) -> None:
         console.print(terminal_table(summary_table(found)))
-        console.print(str(found), soft_wrap=True, markup=False)
+        console.print(str(found), soft_wrap=True)
         write_page(found, path, asked.title or f"Audit: {asked.name}")
         console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
 
@@ -268,7 +269,7 @@ def write_page(
     usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
     target = output or folder / f"{usual}.html"
     with console.status("drawing …") as status:
-        left_out = write(folder, named, paper=paper, target=target, on_run=lambda name: status.update(f"drawing {name} …"))
+        left_out = write(folder, named, paper=paper, target=target, on_run=lambda name: status.update(Text(f"drawing {name} …")))
     for sentence in left_out:
         console.print(f"Left out: {sentence}", soft_wrap=True)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
@@ -336,5 +337,6 @@ def main() -> None:
     except (OffspanError, OSError) as error:
         if show_tracebacks:
             raise
-        print(f"offspan: {error}", file=sys.stderr)
+        said = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in str(error))  # no escape sequences from a file
+        print(f"offspan: {said}", file=sys.stderr)
         sys.exit(2)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import offspan
-from offspan.cli import app
+from offspan.cli import app, main
 from offspan.experiments.registry import spec_from
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder
@@ -102,3 +102,41 @@ def test_a_page_is_written_over_nothing_but_a_page(tmp_path):
     page = tmp_path / "page.html"
     for _ in range(2):  # the second over the first
         assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path / "runs"), "--output", str(page)]).exit_code == 0
+
+
+def test_brackets_in_the_names_of_folders_are_not_markup(tmp_path):
+    runs = tmp_path / "runs[/old]"
+    trained(runs)
+    (runs / "small").rename(runs / "[red]x[old]")
+    for command in (["list"], ["show", "[red]x[old]"], ["report", "[red]x[old]"]):
+        result = CliRunner().invoke(app, [*command, "--folder", str(runs)])
+        assert result.exit_code == 0, result.exception
+        assert "[red]x[old]" in result.output.replace("\n", "") or command[0] == "show"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'systems = ["a[/b]"]\ndim = [1]\nhorizon = [2]\nlearning_rate = [0.1]\nseen = [1]\niterations = 3\n[matrices."a[/b]"]\nA = [[1.0]]\n',
+            "should match pattern",
+        ),
+        ("x = " + "[" * 100_000, "is nested too deeply"),
+        ("iterations = " + "9" * 5_000, "is not a TOML file"),
+    ],
+)
+def test_strange_specs_are_one_sentence(tmp_path, text, said):
+    (tmp_path / "strange.toml").write_text(text)
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "strange.toml"), "--folder", str(tmp_path)])
+    assert isinstance(result.exception, offspan.OffspanError)
+    assert said in str(result.exception)
+    assert "set_int_max" not in str(result.exception)
+
+
+def test_escape_sequences_of_a_file_do_not_reach_the_terminal(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["offspan", "show", "\x1b[31mred", "--folder", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert "\x1b" not in said
+    assert "x1b[31mred" in said

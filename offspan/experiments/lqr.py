@@ -13,7 +13,7 @@ from offspan.baselines import minimal_cost
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, check_known
 from offspan.experiments.registry import FAMILIES
-from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
+from offspan.experiments.spec import Arrays, Matrix, Name, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
 from offspan.problems import LQR
 from offspan.states import basis
 from offspan.training import Batch, Status, train_lqr_batch
@@ -42,7 +42,7 @@ class LQRSpec(Spec):
     learning_rate: list[Rate] = pydantic.Field(min_length=1)
     record_every: Positive = 100
     compare_with: str | None = None
-    matrices: dict[str, Matrices] = pydantic.Field({})
+    matrices: dict[Name, Matrices] = pydantic.Field({})
 
     @pydantic.model_validator(mode="after")
     def _fits_together(self):

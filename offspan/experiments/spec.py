@@ -13,12 +13,13 @@ import pydantic
 import tomli_w
 
 from offspan.errors import OffspanError, nearest
-from offspan.files import read_arrays
+from offspan.files import excerpt, read_arrays
 
 Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
 Rate = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # which nothing takes for markup, a path or a formula
 
 
 def _rectangular(rows: list[list[float]]) -> list[list[float]]:
@@ -48,7 +49,7 @@ class Spec(Strict):
     """What every experiment has."""
 
     kind: Any  # a Literal in each kind of spec
-    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: Name
     title: str = ""
     seeds: list[Seed] = pydantic.Field([0], min_length=1)
     iterations: Positive
@@ -139,8 +140,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise OffspanError(f"there is no file {str(path)!r}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OffspanError(f"{path} is not a TOML file: {error}.") from error
+    except RecursionError:
+        raise OffspanError(f"{path} is nested too deeply for a spec.") from None
+    except ValueError as error:  # of TOML, of its encoding, or of a number with thousands of digits
+        raise OffspanError(f"{path} is not a TOML file: {excerpt(error).partition('; use sys.')[0]}.") from error
     content.setdefault("name", path.stem)
     matrices = content.get("matrices", {})
     for own in matrices.values() if isinstance(matrices, dict) else ():

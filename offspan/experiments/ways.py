@@ -28,7 +28,7 @@ Deviation = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 class Way(Strict):
     """One way of training. `directions` are those of two-point, `rollouts` (from each seen state) those of reinforce."""
 
-    name: str = pydantic.Field(min_length=1)
+    name: str = pydantic.Field(pattern=r"^[^$\\\x00-\x1f|]+$")  # it is printed in figures and tables
     learning_rate: Rate
     iterations: Positive | None = None  # in place of the spec's
     clip: Rate | None = None

@@ -5,8 +5,8 @@ import unicodedata
 from typing import NamedTuple
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table as RichTable
+from rich.text import Text
 
 GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
 GREEK += " Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
@@ -31,15 +31,15 @@ def from_columns(title: str, columns: dict[str, list[str]], note: str = "") -> T
 
 
 def terminal_table(table: Table) -> RichTable:
-    """With a line between groups of rows that share their first cell."""
-    shown = RichTable(title=escape(table.title), caption=escape(table.note), box=box.SIMPLE_HEAD)  # "[rad]" is no markup
+    """With a line between groups of rows that share their first cell. Nothing in it is markup."""
+    shown = RichTable(title=Text(table.title), caption=Text(table.note), box=box.SIMPLE_HEAD)
     for i, heading in enumerate(table.headings):
-        shown.add_column(escape(heading), justify="right" if i else "left", no_wrap=True)
+        shown.add_column(Text(heading), justify="right" if i else "left", no_wrap=True)
     grouped = len({row[0] for row in table.rows}) < len(table.rows)
     for previous, row in zip([None, *table.rows], table.rows, strict=False):
         if grouped and previous is not None and previous[0] != row[0]:
             shown.add_section()
-        shown.add_row(*map(escape, row))
+        shown.add_row(*map(Text, row))
     return shown
 
 

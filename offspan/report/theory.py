@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 from rich import box
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from offspan.report import flow
 from offspan.report.large_dimension import leading_figure, state_sets_figure, subcritical_figure
@@ -40,11 +41,11 @@ def terminal_claims(claims: list[Claim], settings: Settings) -> RichTable:
     for heading in ("measured", "", "predicted", ""):
         table.add_column(heading, justify="right", no_wrap=True)
     for label, group in groupby(claims, key=lambda claim: claim.label):
-        table.add_row(f"[bold]{label}[/bold]")
+        table.add_row(Text(label, "bold"))
         for claim in group:
             shown = "" if claim.verdict == "does not apply" else claim.verdict
             colour = VERDICTS[claim.verdict]
-            table.add_row(f"[{colour}]{claim.text}[/]" if not shown else claim.text, *_numbers(claim), f"[{colour}]{shown}[/]")
+            table.add_row(Text(claim.text, "" if shown else colour), *_numbers(claim), Text(shown, colour))
     return table
 
 
