@@ -23,7 +23,7 @@ from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
 from offspan.problems.variants import as_noise_key, is_noisy, without_noise
 from offspan.rollout import Controller, Trajectory, rollout
-from offspan.suggestions import NEAR, Curve, Suggestion, success_by_distance, suggest
+from offspan.suggestions import NEAR, Curve, Suggestion, listed, success_by_distance, suggest
 from offspan.training import Batch, Exact, train_batch
 from offspan.training.diagnosis import warn_if_stuck
 
@@ -97,7 +97,7 @@ class Audit:
         parts = [
             f"{self.outcome.share:.0%} of the region succeeds ({self.criterion}): {_percent(self.near)} of what is near to what training "
             f"visits, {_percent(self.far)} of the rest.",
-            f"Worst: {', '.join(np.array2string(np.asarray(one.states[0]), precision=3) for one in self.worst)}.",
+            f"Worst: {listed([one.states[0] for one in self.worst])}.",
             self.suggested.note,
         ]
         if lost := np.sum(~np.isfinite(self.outcome.costs)):
@@ -133,10 +133,11 @@ def audit(
 
     `region` gives the interval of each coordinate that varies; the others are as in `at`, by default as in the mean of the seen states.
     `reference` is a controller to compare with; for an LQR with R ≻ 0 it is the stationary optimal one. `success` is a function of the last
-    state x_H; without it a state succeeds where it costs at most twice what the reference costs from there, or, without a reference, twice
-    what the worst seen state costs. `states` are drawn from the region, and the maps have `points` values a coordinate. `add` states are
-    suggested: those whose trajectories come near to most of what fails. `retrain`, options of `train_batch` such as {"optimizer":
-    optax.adam(1e-3), "iterations": 1_000}, trains the controller on, from the seen and the suggested states.
+    state x_H (its docstring, if it has one, says on the page what it asks); without it a state succeeds where it costs at most twice what
+    the reference costs from there, or, without a reference, twice what the worst seen state costs. `states` are drawn from the region, and
+    the maps have `points` values a coordinate. `add` states are suggested: those whose trajectories come near to most of what fails.
+    `retrain`, options of `train_batch` such as {"optimizer": optax.adam(1e-3), "iterations": 1_000}, trains the controller on, from the
+    seen and the suggested states.
 
     `progress` is called with the share done. Finished parts are kept in `memory`, such as a dict, and looked up there, so that the same
     audit with the same memory continues where it was interrupted.
@@ -264,7 +265,7 @@ def _limit(where: str, of_seen: float) -> float:
 
 def _criterion(success: Callable[..., Any] | None, limit: float | None, best_name: str) -> str:
     if success is not None:
-        return "the last state is as asked"
+        return success.__doc__ or "the last state is as `success` asks"
     if limit is None:
         return f"at most {TOLERANCE:g} times the cost of {best_name[0].lower()}{best_name[1:]} from the same state"
     return f"J(x) ≤ {limit:.3g}, {TOLERANCE:g} times that of the worst seen state"

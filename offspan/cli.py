@@ -159,7 +159,7 @@ def map_region(
     coordinate: Annotated[
         list[int] | None, typer.Option(help="Which coordinate of the state, counted from 0; say it twice for two.")
     ] = None,
-    points: Annotated[int, typer.Option(help="Values of each coordinate.")] = 121,
+    points: Annotated[int | None, typer.Option(help="Values of each coordinate; 121, or as many as the spec says.")] = None,
     margin: Annotated[float, typer.Option(help="How far beyond the run's own states, as a share of their spread.")] = 0.25,
     trust_code: TrustCode = False,
     folder: Root = RUNS,

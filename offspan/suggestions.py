@@ -15,6 +15,7 @@ from offspan.rollout import rollout
 NEAR = 0.1  # of the region's width in each coordinate: this close to what training visits is near
 MATTERS = 0.02  # a share of the region below which nothing is worth adding a state for
 BINS = 8  # of the curve over distance
+PREDICTS = 0.2  # a rank correlation between distance and failure from which on one predicts the other
 CANDIDATES = 400  # failing states among which those to add are chosen, at most
 
 
@@ -32,6 +33,11 @@ class Suggestion(NamedTuple):
     states: np.ndarray  # (k, n)
     gain: float
     note: str
+
+
+def listed(states: Any) -> str:
+    """As `seen_states` of a spec takes them, with four digits."""
+    return ", ".join("[" + ", ".join(f"{value:.4g}" for value in state) + "]" for state in np.asarray(states))
 
 
 def success_by_distance(distances: np.ndarray, successes: np.ndarray) -> Curve:
@@ -89,12 +95,13 @@ def suggest(
     added = some[chosen]
     closer = np.minimum(distances, np.asarray(coverage(problem, controller, added, states, scale=scale)))
     gain = expected_gain(distances, successes, closer)
-    these = "this state" if len(chosen) == 1 else f"these {len(chosen)} states"
+    these = listed(added)
+    told = success_by_distance(distances, successes).correlation
     if trained < 0.5:
         said = f"It fails from the states that it was trained on, too ({trained:.0%} succeed): train it further before you add {these}."
-    elif gain >= MATTERS:
-        said = f"Add {these} to those it is trained on: as distance predicts success, {gain:.0%} more of the region should succeed."
-    elif np.median(distances[successes < 0.5]) <= NEAR:
+    elif gain >= MATTERS and told >= PREDICTS:
+        said = f"Add {these} to those it is trained on: as distance predicts success, {100 * gain:.0f} percentage points should be gained."
+    elif gain < MATTERS and np.median(distances[successes < 0.5]) <= NEAR:
         said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) lies near to what training visits."
     else:
         said = f"Add {these} to those it is trained on; the distance to what training visits does not tell here what that will gain."

@@ -79,7 +79,7 @@ def test_what_is_suggested_covers_what_fails_and_training_on_it_helps():
     assert reached[best] > 1.2 * np.mean(reached)
     np.testing.assert_array_equal(state, fails[best])
     assert found.suggested.gain > 0.02  # by what independent computation, test_own_systems says
-    assert "Add this state" in found.suggested.note
+    assert f"Add [{state[0]:.4g}, {state[1]:.4g}] to those it is trained on" in found.suggested.note
     assert found.retrained is not None
     assert not np.array_equal(found.retrained.controller.K, HALF.K)
 

@@ -18,6 +18,18 @@ from offspan.files import atomic_write_text
 SPEC = {"name": "small", "systems": ["shift"], "dim": [3], "horizon": [3], "seen": [1], "learning_rate": [0.01], "iterations": 20}
 
 
+STRANGE = """
+systems = ["a[/b]"]
+dim = [1]
+horizon = [2]
+learning_rate = [0.1]
+seen = [1]
+iterations = 3
+[matrices."a[/b]"]
+A = [[1.0]]
+"""
+
+
 def trained(folder):
     return run(spec_from(dict(SPEC), "test"), folder, lambda share: None)
 
@@ -117,10 +129,7 @@ def test_brackets_in_the_names_of_folders_are_not_markup(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (
-            'systems = ["a[/b]"]\ndim = [1]\nhorizon = [2]\nlearning_rate = [0.1]\nseen = [1]\niterations = 3\n[matrices."a[/b]"]\nA = [[1.0]]\n',
-            "should match pattern",
-        ),
+        (STRANGE, "should match pattern"),
         ("x = " + "[" * 100_000, "is nested too deeply"),
         ("iterations = " + "9" * 5_000, "is not a TOML file"),
     ],

@@ -239,7 +239,12 @@ def test_what_cannot_be_asked():
     with pytest.raises(offspan.OffspanError, match="do not close up"):
         planar_count([("x", "AT", "y")])
     for q, horizon in ((1, math.inf), (0, 3), (1.5, 3)):
-        with pytest.raises(offspan.OffspanError, match=r"`q` is .*, but must be above 0 and at most 1"):
+        with pytest.raises(offspan.OffspanError, match=r"`q` is .*, but must be (above 0 and at most 1|less than 1)"):
             leading_order(horizon, q)
+    with pytest.raises(offspan.OffspanError, match="must be above 0"):
+        planar_sums(3, q=-1)
+    with pytest.raises(offspan.OffspanError, match="'AB' has letters other than A and T"):
+        planar_count([("x", "AB", "x")])
+    assert first_step_law(6, 2, np.full((1, 6), 1e308)).a > 0  # nothing overflows
     with pytest.raises(offspan.OffspanError, match=r"`horizon` is 2\.5, but must be a whole number"):
         leading_order(2.5)

@@ -52,7 +52,7 @@ def audit_file(
                 controller,
                 spec.seen(problem),
                 region,
-                success=_within(success, spec.angles) if success else None,
+                success=_within(success, spec.angles, problem.coordinates) if success else None,
                 at=spec.at,
                 states=spec.states,
                 points=spec.points,
@@ -139,7 +139,7 @@ def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _within(intervals: dict[int, tuple[float, float]], angles: list[int]) -> Callable[..., Any]:
+def _within(intervals: dict[int, tuple[float, float]], angles: list[int], names: tuple[str, ...]) -> Callable[..., Any]:
     def success(x):
         inside = jnp.asarray(True)
         for d, (low, high) in intervals.items():
@@ -148,4 +148,5 @@ def _within(intervals: dict[int, tuple[float, float]], angles: list[int]) -> Cal
             inside &= jnp.abs(away) <= (high - low) / 2
         return inside
 
+    success.__doc__ = "at the end, " + " and ".join(f"{names[d]} in [{low:g}, {high:g}]" for d, (low, high) in intervals.items())
     return success

@@ -8,8 +8,10 @@ import numpy as np
 from offspan.errors import OffspanError
 from offspan.experiments import network, system
 from offspan.experiments.registry import SYSTEMS, placed
-from offspan.experiments.store import RunFolder
+from offspan.experiments.store import RunFolder, difference
 from offspan.maps import ExtrapolationMap, extrapolation_map
+
+POINTS = 121  # values of each coordinate, unless the spec says otherwise
 
 
 class RunMap(NamedTuple):
@@ -23,15 +25,16 @@ class RunMap(NamedTuple):
 
 
 def map_of_run(
-    folder: RunFolder, coordinates: list[int] | None, *, points: int, margin: float, spec: Any = None, trust_code: bool = False
+    folder: RunFolder, coordinates: list[int] | None, *, points: int | None, margin: float, spec: Any = None, trust_code: bool = False
 ) -> RunMap:
     """Over the region of the spec, the run's own unless given, else about its states; the other coordinates are as in its `at`, else as in
     the mean of the seen states."""
     spec = placed(folder.spec(), folder.spec_file, trust_code) if spec is None else as_run(folder, spec)
     if not isinstance(spec, network.NetworkSpec | system.SystemSpec):
         raise OffspanError(f"{folder.path} is a run of the kind {spec.kind}; maps are drawn of runs of the kinds network and system.")
-    if points < 2 or points > 1000 or not 0 <= margin < 100:
-        raise OffspanError(f"a map of {points} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
+    count: int = points or getattr(spec, "points", POINTS)
+    if count < 2 or count > 1000 or not 0 <= margin < 100:
+        raise OffspanError(f"a map of {count} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
     with jax.enable_x64(spec.precision == "float64"):
         region: dict[int, tuple[float, float]] = {}
         if isinstance(spec, network.NetworkSpec):
@@ -48,7 +51,7 @@ def map_of_run(
         if not all(0 <= d < problem.state_dim for d in chosen) or len(chosen) > 2:
             raise OffspanError(f"`--coordinate` {chosen} must be one or two of 0..{problem.state_dim - 1}, the numbers of a state.")
         known = np.concatenate([seen, unseen])
-        axes = {d: np.linspace(*region[d], points) if d in region else _about(known, d, points, margin) for d in chosen}
+        axes = {d: np.linspace(*region[d], count) if d in region else _about(known, d, count, margin) for d in chosen}
         found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0) if at is None else at)
         return RunMap(found, f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}", problem.coordinates, seen, unseen)
 
@@ -58,7 +61,9 @@ def as_run(folder: RunFolder, spec: Any) -> Any:
     if not folder.is_complete():
         raise OffspanError(f"{folder.path} holds no finished run; train one first with `offspan run`.")
     if folder.spec().digest() != spec.digest():
-        raise OffspanError(f"{folder.path} holds a run of another spec; run this one under another `name`.")
+        raise OffspanError(
+            f"{folder.path} holds a run of another spec ({difference(folder.spec(), spec)}); run this one under another `name`."
+        )
     return spec
 
 

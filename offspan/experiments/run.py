@@ -20,6 +20,7 @@ def run(spec: Spec, root: Path, progress: Callable[[float], Any], checkpoint_sec
 
     `progress` is called with the share done, from 0 to 1. An interruption leaves a checkpoint of the last whole chunk.
     """
+    spec.check()
     folder = RunFolder(root / spec.name)
     with jax.enable_x64(spec.precision == "float64"), folder.claimed(spec):
         of_kind = kind(spec.kind)

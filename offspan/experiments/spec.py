@@ -92,6 +92,9 @@ class Spec(Strict):
         content = json.dumps(self.model_dump(mode="json", exclude={"title"}), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
+    def check(self) -> None:
+        """Raises where the spec cannot be run, before anything is written."""
+
     def content(self) -> str:
         """What is trained, in a few words."""
         return ""

@@ -63,7 +63,7 @@ class RunFolder:
         if stored is None or stored.digest() != spec.digest():
             if stored is not None and (self.is_complete() or self.checkpoints.exists()):
                 raise OffspanError(
-                    f"{self.path} holds a run of another spec ({_difference(stored, spec)}); give yours another `name`, "
+                    f"{self.path} holds a run of another spec ({difference(stored, spec)}); give yours another `name`, "
                     "or move that folder away."
                 )
             if set(self.path.iterdir()) - halves - {self.spec_file}:
@@ -264,15 +264,21 @@ def _checksum(arrays: dict[str, np.ndarray]) -> str:
     return found.hexdigest()
 
 
-def _difference(stored: Spec, given: Spec) -> str:
+def difference(stored: Spec, given: Spec) -> str:
     """`iterations` 100 there, 200 here; …"""
-    ours, theirs = stored.model_dump(), given.model_dump()
-    changes = [
-        f"`{key}` is {_short(ours[key])} there and {_short(theirs[key])} here"
-        for key in ours
-        if ours[key] != theirs[key] and key != "title"
-    ]
+    ours, theirs = (_flat(spec.model_dump(exclude={"title": True, "system": {"folder"}})) for spec in (stored, given))
+    if ours.get("system.fingerprint") != theirs.get("system.fingerprint"):
+        return "the file that `system` names has changed since"
+    changes = [f"`{key}` is {_short(ours[key])} there and {_short(theirs.get(key))} here" for key in ours if ours[key] != theirs.get(key)]
     return "; ".join(changes)
+
+
+def _flat(content: dict[str, Any], inside: str = "") -> dict[str, Any]:
+    """With the keys of tables as `table.key`."""
+    found: dict[str, Any] = {}
+    for key, value in content.items():
+        found |= _flat(value, f"{inside}{key}.") if isinstance(value, dict) else {f"{inside}{key}": value}
+    return found
 
 
 def _short(value: Any) -> str:

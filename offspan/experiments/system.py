@@ -57,6 +57,11 @@ class SystemSpec(Spec):
                 raise OffspanError(f"has [{low:g}, {high:g}] for coordinate {d}, but must have an interval [low, high]")
         return table
 
+    def check(self) -> None:
+        self.system.check_trusted()
+        if self.controller != ControllerTable():
+            raise OffspanError(f"{self.name} comes with a controller that is trained already; `offspan audit` says how far it reaches.")
+
     def seen(self, problem: Problem) -> np.ndarray:
         try:
             return filled(self.seen_states, problem.state_dim, self.precision)
@@ -105,7 +110,7 @@ def tasks(spec: SystemSpec) -> list[Task]:
 def run_task(spec: SystemSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     """All seeds."""
     problem, made = spec.system.make()
-    if made is not None or spec.controller != ControllerTable():
+    if made is not None:
         raise OffspanError(f"{spec.name} comes with a controller that is trained already; `offspan audit` says how far it reaches.")
     seen = spec.seen(problem)
     starts = [spec.network.first(problem, spec.system, seed) for seed in spec.seeds]

@@ -83,7 +83,7 @@ class SystemTable(Strict):
 
     def make(self) -> tuple[Problem, Any]:
         """The problem, and the controller that came with it, or None."""
-        self._check_trusted()
+        self.check_trusted()
         if self.fingerprint not in ("", current := self._current_fingerprint()):
             missing = "is not there any more" if not current else "has changed since the run began; give the spec another `name`"
             raise OffspanError(f"{self.label!r} in {self.folder} {missing}.")
@@ -107,12 +107,12 @@ class SystemTable(Strict):
 
     def observation(self) -> Any:
         """What an environment shows of its state; the same value for all controllers, as those of a batch differ in weights alone."""
-        self._check_trusted()
+        self.check_trusted()
         if self.gymnasium is None:
             raise OffspanError("`network.observation` is what an environment of Gymnasium shows, but `system` names none; leave it out")
         return _observation(self.gymnasium)
 
-    def _check_trusted(self) -> None:
+    def check_trusted(self) -> None:
         """An environment "module:id" imports the module."""
         if not self._is_trusted and (self.factory is not None or ":" in (self.gymnasium or "")):
             raise OffspanError(

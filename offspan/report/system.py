@@ -23,7 +23,7 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
 
     def figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
         return {
-            "training": (training_curves(result), result.cost.to_dataframe().reset_index()),
+            "training": (training_curves(result), _whole(result).cost.to_dataframe().reset_index()),
             "trajectories": (trajectories(result), result.trajectory.to_dataframe().reset_index()),
         }
 
@@ -51,13 +51,13 @@ def cost_table(result: xr.Dataset) -> Table:
 def training_curves(result: xr.Dataset) -> Figure:
     """From where the whole horizon counts; costs before are of shorter ones."""
     figure, ax = subplots(6.4, 3.8)
-    whole = result.sel(iteration=result.iteration >= int(result.attrs.get("since", 0)))
+    whole, since = _whole(result), int(result.attrs.get("since", 0))
     for seed in result.seed.values:
         is_shown = seed == int(result.shown_seed)
         ax.plot(
             whole.iteration, whole.cost.sel(seed=seed), color=BLUE if is_shown else "0.7", zorder=2 + is_shown, linewidth=1.0 + is_shown
         )
-    ax.set_xlim(0, int(result.iteration[-1]))
+    ax.set_xlim(since, int(result.iteration[-1]))
     finite = whole.cost.values[np.isfinite(whole.cost.values)]
     if not len(finite):
         ax.text(0.5, 0.5, "all seeds diverged before the whole horizon counted", transform=ax.transAxes, ha="center", va="center")
@@ -66,7 +66,7 @@ def training_curves(result: xr.Dataset) -> Figure:
     iteration_axis(ax, 5, "iteration of policy gradient")
     ax.set_ylabel("training cost J(S)")
     others = "" if result.sizes["seed"] == 1 else f" (seed {int(result.shown_seed)} in blue, the others in grey)"
-    figure.suptitle(f"{quick_mark(result)}{result.attrs['name']}: training cost{others}")
+    figure.suptitle(f"{quick_mark(result)}{result.attrs['name']}: training cost{' once the whole horizon counts' if since else ''}{others}")
     return figure
 
 
@@ -82,6 +82,10 @@ def trajectories(result: xr.Dataset) -> Figure:
     axes[0, 0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=SHOWN)
     figure.suptitle(f"{quick_mark(result)}{result.attrs['name']}: from the seen states, seed {int(result.shown_seed)}")
     return figure
+
+
+def _whole(result: xr.Dataset) -> xr.Dataset:
+    return result.sel(iteration=result.iteration >= int(result.attrs.get("since", 0)))
 
 
 def _coordinates(result: xr.Dataset) -> list[str]:

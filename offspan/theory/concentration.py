@@ -5,6 +5,7 @@ of Z_{v,x,n,k} over v, with Var Z ≤ (4H−1)!!/D² and Cov ≤ (4H−1)!!/D³,
 and its exact variance, all covariances between terms included, in Cantelli's inequality (Chebyshev's, on one side).
 """
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
@@ -17,14 +18,15 @@ import scipy.stats
 from offspan.errors import OffspanError
 from offspan.theory import gaussian as law
 from offspan.theory.claims import Claim, Settings, at_least, at_most, equal
-from offspan.theory.genus import MOST_LETTERS, Laurent, expectation_of_forms
+from offspan.theory.genus import Laurent, expectation_of_forms
 from offspan.theory.monte_carlo import FirstSteps, estimate, simulate, simulate_wide
 
+LONGEST = 5  # horizon: 2 s at 4
 FAILURES = Fraction(1, 3), Fraction(1, 10), Fraction(1, 100)  # the δ of the tables
 
 
 def alignment_spread(dim: int, horizon: int, seen: int) -> tuple[Fraction, Fraction]:
-    """The mean a and the variance of X = ⟨∇E_opt(K(1)), ∇J(K(1); S)⟩ over A, exactly; seconds at H = 4, minutes at H = 5.
+    """The mean a and the variance of X = ⟨∇E_opt(K(1)), ∇J(K(1); S)⟩ over A, exactly; seconds at H = 4, minutes at H = 5, and no further.
 
         Var X = 16/(|S||U|) · (c_same + (|U|−1) c_v + (|S|−1) c_x + (|U|−1)(|S|−1) c_both),
 
@@ -73,9 +75,9 @@ def step_failure(dim: int, horizon: int, seen: int, eta: float | Fraction | None
     and E_opt(K_no-ext) > 2, by the χ² distribution with D|U| degrees of freedom.
     """
     failure = float(alignment_failure(dim, horizon, seen))
+    if eta is not None and not 0 < eta < math.inf:
+        raise OffspanError(f"step_failure: `eta` is {eta!r}, but a learning rate is positive and finite.")
     eta = law.bounds(dim, horizon).likely_learning_rate if eta is None else Fraction(eta)
-    if eta <= 0:
-        raise OffspanError(f"step_failure: `eta` is {float(eta):g}, but a learning rate is positive.")
     curvature = 2 * dim * eta * law.first_step_law(dim, horizon, seen).b / (horizon * (horizon - 1))
     freedom = float(dim * (dim - seen))
     return min(1.0, failure + float(curvature) + float(scipy.stats.chi2.sf(2 * freedom, freedom)))
@@ -89,6 +91,7 @@ def sufficient_dimension(horizon: int, seen: int, failure: float | Fraction, eta
     >>> sufficient_dimension(2, 1, 0.1), law.likely_dimension(2, 1, Fraction(1, 10))
     (146, 12601)
     """
+    horizon, seen = _setting("sufficient_dimension", None, horizon, seen)
     if not 0 < failure < 1:
         raise OffspanError(f"sufficient_dimension: `failure` is {failure!r}, but must be a probability between 0 and 1.")
     low, high = seen, seen + 1
@@ -176,9 +179,10 @@ def _wide(dim: int, horizon: int, seen: int, count: int) -> FirstSteps:
     return simulate_wide(jax.random.key(dim + 10**6 * horizon + 10**8 * seen), dim, horizon, seen, count)
 
 
-def _setting(where: str, dim: int, horizon: int, seen: int) -> tuple[int, int]:
-    if 4 * horizon > MOST_LETTERS:
+def _setting(where: str, dim: int | None, horizon: int, seen: int) -> tuple[int, int]:
+    horizon, seen = law.setting(where, dim, horizon, seen)
+    if horizon > LONGEST:
         raise OffspanError(
-            f"{where}: `horizon` is {horizon}, but variances have words of 4H ≤ {MOST_LETTERS} letters: H ≤ {MOST_LETTERS // 4}."
+            f"{where}: `horizon` is {horizon}, but exact variances are for H ≤ {LONGEST}: each step more takes 40 times as long."
         )
-    return law.setting(where, dim, horizon, seen)
+    return horizon, seen

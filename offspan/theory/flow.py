@@ -64,7 +64,7 @@ def shift_flow(dim: int, horizon: int | float, seen: ArrayLike, time: float = ma
     0.5861
     """
     D, H, S = _setting("shift_flow", dim, horizon, seen)
-    if not time >= 0 or (math.isinf(H) and time < math.inf):
+    if not isinstance(time, int | float) or not time >= 0 or (math.isinf(H) and time < math.inf):
         raise OffspanError(f"shift_flow: `time` is {time!r}, but must be ≥ 0, and for an infinite horizon be left out.")
     sums, paths = ((lambda u: endless_path_sums(u, S)), D) if math.isinf(H) else ((lambda u: path_sums(u, int(H), S)), H * (H + 1) / 2)
     enough = len(S) / 4 * math.log(len(S) * paths / NEGLIGIBLE)
@@ -75,7 +75,7 @@ def shift_flow(dim: int, horizon: int | float, seen: ArrayLike, time: float = ma
     return np.clip(u, 0.0, 1.0)
 
 
-def flow_ratios(u: Float[np.ndarray, "n"], horizon: int | float, seen: ArrayLike) -> tuple[float, float]:
+def flow_ratios(u: ArrayLike, horizon: int | float, seen: ArrayLike) -> tuple[float, float]:
     """E_opt(K)/E_opt(K_no-ext) = 1/|U| Σ_{d∉S} u_d, and E_cost(K)/E_cost(K_no-ext), from the squared arrows.
 
     E_cost = 1/|U| Σ_{d∉S} Σ_{h=1}^{H} Π_{j<h} u_{d+j}, and for K_no-ext the same with u = 0 on S and 1 elsewhere.
@@ -83,7 +83,10 @@ def flow_ratios(u: Float[np.ndarray, "n"], horizon: int | float, seen: ArrayLike
     >>> [round(ratio, 4) for ratio in flow_ratios(shift_flow(5, 5, [0]), 5, [0])]
     [0.6326, 0.4432]
     """
+    u = np.asarray(u, float)
     D, H, S = _setting("flow_ratios", len(u), horizon, seen)
+    if not np.all(np.isfinite(u)):
+        raise OffspanError("flow_ratios: `u` has entries that are not finite numbers.")
     unseen = np.setdiff1d(np.arange(D), S)
     if not len(unseen):
         raise OffspanError(f"flow_ratios: `seen` holds all {D} basis states, so that no direction is unseen; pass fewer.")
@@ -200,7 +203,11 @@ def _integrated(rates: Callable[[np.ndarray], np.ndarray], start: np.ndarray, ti
 
 
 def _setting(where: str, dim: int, horizon: int | float, seen: ArrayLike) -> tuple[int, int | float, np.ndarray]:
-    D, S = as_count(where, "dim", dim, least=2), np.asarray(seen)
+    D = as_count(where, "dim", dim, least=2)
+    try:
+        S = np.asarray(seen)
+    except ValueError:  # ragged
+        S = np.asarray(math.nan)
     H = math.inf if horizon == math.inf else as_count(where, "horizon", horizon, least=1)
     if S.ndim != 1 or not len(S) or not np.issubdtype(S.dtype, np.integer) or S.min() < 0 or S.max() >= D:
         raise OffspanError(f"{where}: `seen` is {seen!r}, but must be indices of basis states, each from 0 (for e_1) to {D - 1}.")

@@ -19,6 +19,7 @@ from itertools import accumulate, combinations_with_replacement
 from math import prod
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from offspan.errors import OffspanError, as_count, as_states
@@ -103,16 +104,16 @@ def _second_moments(where: str, dim: int | None, seen: Any) -> tuple[Fraction, F
     if not isinstance(seen, list | tuple) and not getattr(seen, "ndim", 0):
         _, seen = setting(where, dim, 2, seen)
         return Fraction(1), Fraction(1, seen)
-    states = as_states(where, "seen", seen, dim)
-    if dim is not None and not len(unseen_directions(states)):
-        raise OffspanError(f"{where}: the states `seen` span all {dim} dimensions, so that no direction is unseen; pass fewer of them.")
-    X = np.asarray(seen, float)  # `states` may be of lower precision
+    as_states(where, "seen", seen, dim)
+    X = np.asarray(seen, float)  # in double precision, whatever jax works in
     if not X.any():
         raise OffspanError(
             f"{where}: all states in `seen` are zero, so that there is nothing to learn from; pass at least one that is not."
         )
     exponent = int(np.frexp(np.abs(X).max())[1])
     X = np.ldexp(X, -exponent)  # so that no product overflows
+    if dim is not None and not len(unseen_directions(jnp.asarray(X))):
+        raise OffspanError(f"{where}: the states `seen` span all {dim} dimensions, so that no direction is unseen; pass fewer of them.")
     gram, unit = X @ X.T, Fraction(4) ** exponent / len(X)
     return Fraction(float(np.trace(gram))) * unit, Fraction(float(np.sum(gram**2))) * unit**2
 

@@ -41,8 +41,11 @@ def simulate(key: PRNGKeyArray, dim: int, horizon: int, seen: Any, systems: int,
 
     S = length · {e_1..e_seen}, or length times the states `seen`, an array (s, n).
     """
-    systems = as_count("simulate", "systems", systems, least=2)
+    systems, horizon = (as_count("simulate", name, value, least=1) for name, value in (("systems", systems), ("horizon", horizon)))
+    seen = as_count("simulate", "seen", seen, least=1) if not getattr(seen, "ndim", 0) and not isinstance(seen, list) else seen
     U = None if isinstance(seen, int) else unseen_directions(seen)
+    if (dim == seen) if U is None else not len(U):
+        raise OffspanError(f"simulate: the seen states span all {dim} dimensions, so that no direction is unseen; pass fewer.")
     return FirstSteps(*_in_batches(_first_steps, key, systems, dim, horizon, length * _states(dim, seen), U, q))
 
 
@@ -73,7 +76,8 @@ def simulate_wide(key: PRNGKeyArray, dim: int, horizon: int, seen: int, systems:
     If A is known on the span of some v, and Aᵀ on that of some w, then A z for a unit z ⊥ all v is a fresh Gaussian vector but for its
     coordinates along the w, which are ⟨Aᵀw, z⟩; and the same with A and Aᵀ exchanged. What stays unknown of ‖A‖² is a χ² variable.
     """
-    systems = as_count("simulate_wide", "systems", systems, least=2)
+    given = {"dim": dim, "horizon": horizon, "seen": seen, "systems": systems}
+    dim, horizon, seen, systems = (as_count("simulate_wide", name, value, least=1) for name, value in given.items())
     if dim <= (least := 2 * seen * horizon):
         raise OffspanError(f"simulate_wide: `dim` is {dim}, but must be more than 2|S|H = {least}; `simulate` takes any.")
     rng, batch = np.random.default_rng(np.asarray(jax.random.key_data(key))), max(1, BATCH_ENTRIES // (4 * dim))

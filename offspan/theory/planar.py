@@ -50,6 +50,8 @@ def planar_count(forms: Iterable[Form]) -> int:
     1
     """
     forms = tuple(forms)
+    if wrong := [W for _, W, _ in forms if set(W) - {"A", "T"}]:
+        raise OffspanError(f"planar_count: the word {wrong[0]!r} has letters other than A and T.")
     if not forms or any(one[2] != following[0] for one, following in zip(forms, forms[1:] + forms[:1], strict=True)):
         raise OffspanError(f"planar_count: the forms {forms} do not close up; each must start at the vector where the one before it ends.")
     marks: list[str | None] = [None]
@@ -69,9 +71,8 @@ def _count(W: str, marks: tuple[str | None, ...]) -> int:
         return 1
     total, height = 0, 0
     for j in range(1, len(W)):
-        if (
-            W[j] != W[0] and not height
-        ):  # letter 0 with letter j glues corner 0 to j+1, and corner 1 to j; what is between pairs within itself
+        # Letter 0 with letter j glues corner 0 to j+1, and corner 1 to j; what is between pairs within itself.
+        if W[j] != W[0] and not height:
             inside, root, after = marks[1 : j + 1], marks[0], marks[j + 1 :]
             agree = root is None or after[0] in (None, root)
             after = (after[0] if root is None else root, *after[1:])
@@ -81,6 +82,11 @@ def _count(W: str, marks: tuple[str | None, ...]) -> int:
     return total
 
 
+def _check_variance(where: str, q: Number) -> None:
+    if not 0 < q <= 1:
+        raise OffspanError(f"{where}: `q` is {q!r}, but must be above 0 and at most 1.")
+
+
 def planar_sums(horizon: int, q: Number = 1) -> LeadingOrder:
     """The limits as sums of planar counts over the terms of `gaussian`, one word after the other.
 
@@ -88,6 +94,7 @@ def planar_sums(horizon: int, q: Number = 1) -> LeadingOrder:
     LeadingOrder(baseline=1, alignment=12, curvature=24, gradient_norm=80, cost_alignment=148)
     """
     each = terms(as_count("planar_sums", "horizon", horizon, least=2))
+    _check_variance("planar_sums", q)
     a = b = norm = cost = 0
     for n, k in each:
         a += planar_count([("v", "A" * n, "x"), ("x", "T" * (n + k + 1) + "A" * (k + 1), "v")]) * q ** (n + k + 1)
@@ -110,8 +117,9 @@ def leading_order(horizon: int | float, q: Number = 1) -> LeadingOrder:
     >>> leading_order(math.inf, q=Fraction(1, 2)).best_gain  # (1+q)²
     Fraction(9, 4)
     """
-    if not 0 < q <= 1 or (q == 1 and horizon == math.inf):
-        raise OffspanError(f"leading_order: `q` is {q!r}, but must be above 0 and at most 1, and less than 1 for an infinite horizon.")
+    _check_variance("leading_order", q)
+    if q == 1 and horizon == math.inf:
+        raise OffspanError("leading_order: `q` is 1, but must be less than 1 for an infinite horizon.")
     if horizon == math.inf:
         rest = (1 - q**2) ** 2 * (1 - q) ** 2
         return LeadingOrder(q, 4 * q**2 / (1 - q) ** 2, 4 * q**3 / rest, 4 * q / rest, 4 * q**2 * (2 - q) / (rest * (1 - q) ** 2))
