@@ -161,7 +161,7 @@ def test_what_cannot_be_asked():
         alignment_spread(20, 9, 1)
     with pytest.raises(ValueError, match=r"`failure` is 2\.0, but must be a probability"):
         sufficient_dimension(2, 1, 2.0)
-    with pytest.raises(ValueError, match="`eta` is -1.0, but a learning rate is positive"):
+    with pytest.raises(ValueError, match=r"`eta` is -1\.0, but a learning rate is positive"):
         step_failure(20, 2, 1, -1.0)
     with pytest.raises(ValueError, match=r"no dimension up to 10⁹ gives δ = 0.01; pass a smaller `eta`"):
         sufficient_dimension(2, 1, 0.01, eta=0.5)
