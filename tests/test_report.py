@@ -254,7 +254,7 @@ def test_tables_in_three_forms_show_the_same_numbers():
     values = data.normalized_cost.sel(system="shift", seen=1).values[0, 0, 0, :, -1]
     low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
     shown = f"{median:.3f} ({low:.2f}–{high:.2f})"
-    assert list(table.columns[3].cells)[2] == shown
+    assert str(list(table.columns[3].cells)[2]) == shown
     assert f"| shift | 1 | {list(table.columns[2].cells)[2]} | {shown} |" in markdown
     assert shown.replace("–", "--") in tex
     assert "| ∞ (" in markdown
