@@ -534,3 +534,42 @@ def test_scores_of_an_unstable_plant_at_rest_are_warned_of():
     assert np.max(np.abs(chosen.scores)) > 1e15
     steady = offspan.Linear(offspan.stationary_controller(plant))
     assert not offspan.select(plant, jnp.eye(2), 1, method="gramian-trace", key=jax.random.key(0), controllers=[steady]).note
+
+
+def test_an_audit_resumes_its_training(monkeypatch):
+    """Parts after the training are lost: it is resumed where it stood, and not trained again."""
+    memory: dict[str, Any] = {}
+    resumed: list[Any] = []
+    module = sys.modules["offspan.audit"]
+    original = module.train_batch
+    monkeypatch.setattr(module, "train_batch", lambda *given, **how: resumed.append(how["resume"]) or original(*given, **how))
+    options: dict[str, Any] = {"success": lambda x: x[1] > 0, "states": 20, "points": 3, "memory": memory}
+    options["retrain"] = {"optimizer": optax.sgd(1e-3), "iterations": 5}
+    given = offspan.identity(2, horizon=3), offspan.Linear(jnp.zeros((2, 2))), jnp.eye(2)[:1], {0: (-1.0, 1.0), 1: (-1.0, 1.0)}
+    whole = offspan.audit(*given, **options)
+    for name in [name for name in memory if name.startswith("retrained")]:
+        del memory[name]
+    again = offspan.audit(*given, **options)
+    assert resumed[0] is None
+    assert resumed[1].done == 5
+    np.testing.assert_array_equal(again.retrained.costs, whole.retrained.costs)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def test_parts_of_another_controller_are_not_used(own):
+    """An audit is stopped, its controller is changed, and the audit is started again: as if it were the first."""
+    spec = own / "swing.toml"
+    spec.write_text(SPEC.replace("[region]", "[controller]\ngain = [[-1.0, -1.0]]\n[region]"))
+
+    def progress(share):
+        if share > 0.5:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        audited_file(spec, progress=progress)
+    assert list((own / "runs" / ".audit-swing").glob("*.npz"))
+    spec.write_text(SPEC.replace("[region]", "[controller]\ngain = [[-3.0, -2.0]]\n[region]"))
+    other = audited_file(spec)[0]
+    import own_plant  # pyright: ignore[reportMissingImports]
+
+    expected = offspan.costs(own_plant.make(), offspan.Linear([[-3.0, -2.0]]), other.states)
+    np.testing.assert_allclose(other.outcome.costs, expected, rtol=1e-12)
