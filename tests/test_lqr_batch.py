@@ -61,10 +61,10 @@ def test_a_mixed_batch_equals_its_single_runs(iterations):
             np.testing.assert_allclose(getattr(batch, name)[r, 0], measure(problem, K0[r], seen), rtol=1e-9)
 
 
-@pytest.mark.parametrize(("n", "m", "horizon"), [(3, 2, 4), (2, 3, 5), (1, 1, 1), (12, 7, 6), (12, 12, 6), (3, 3, 70)])
+@pytest.mark.parametrize(("n", "m", "horizon"), [(3, 2, 4), (2, 3, 5), (1, 1, 1), (12, 7, 6), (18, 18, 6), (3, 3, 70)])
 @pytest.mark.parametrize("control_cost", [False, True])
 def test_all_shapes_in_both_layouts(n, m, horizon, control_cost):
-    """Controls fewer and more than states, R = 0 and not, small systems in lanes and large ones by products."""
+    """Controls fewer and more than states, R = 0 and not, systems of up to 16 dimensions in lanes and larger ones by products."""
     # Contracting systems, so that a long horizon does not explode.
     problems = [random_lqr(seed, n, m, horizon, control_cost=control_cost) for seed in range(5)]
     problems = [offspan.LQR(0.5 * p.A, p.B, p.Q, p.R, horizon=horizon) for p in problems]
@@ -73,6 +73,24 @@ def test_all_shapes_in_both_layouts(n, m, horizon, control_cost):
     batch = offspan.train_lqr_batch(problems, x0s, learning_rate=1e-3, iterations=120, record_every=50)
     assert_equals_single_runs(batch, problems, x0s, rates, 120)
     assert np.abs(batch.K).max(axis=(1, 2)).min() > 1e-5
+
+
+@pytest.mark.parametrize(("n", "horizon"), [(3, 4), (12, 6)])
+def test_the_program_of_a_gpu_equals_single_runs(n, horizon, monkeypatch):
+    """All runs in one group, whatever their number of seen states, and time written out; clipped and unclipped."""
+    monkeypatch.setattr(lqr_sweep, "_on_cpu", lambda: False)
+    problems = [random_lqr(seed, n, n, horizon, control_cost=False) for seed in range(5)]
+    problems = [offspan.LQR(0.5 * p.A, p.B, p.Q, p.R, horizon=horizon) for p in problems]
+    x0s = [offspan.sphere(jax.random.key(seed), 1 + seed % 2, n) for seed in range(5)]
+    batch = offspan.train_lqr_batch(problems, x0s, learning_rate=1e-3, iterations=120, record_every=50)
+    assert_equals_single_runs(batch, problems, x0s, np.full(5, 1e-3), 120)
+    for r in range(5):
+        np.testing.assert_allclose(batch.normalized_cost[r, -1], offspan.normalized_cost(problems[r], batch.K[r], x0s[r]), rtol=1e-9)
+    clipped = offspan.train_lqr_batch(problems, x0s, learning_rate=1e-3, iterations=20, clip=0.1)
+    for r in range(5):
+        alone = offspan.train_lqr(problems[r], x0s[r], learning_rate=1e-3, iterations=20, clip=0.1)
+        np.testing.assert_allclose(clipped.K[r], alone.K, rtol=1e-10, atol=1e-12)
+    assert np.abs(clipped.K - batch.K).max() > 1e-4
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['system']}-{case['n_train']}")
@@ -250,12 +268,16 @@ def test_the_kernels_are_the_adjoint_gradient():
         full = random_lqr(1, 4, 4, 5, control_cost=R)
         problem = offspan.LQR(full.A, full.B if B else None, full.Q if Q else None, full.R if R else None, horizon=5)
         K, x0s = random_gain(1, problem), offspan.sphere(jax.random.key(0), 2, 4)
-        one = Systems(problem.A, problem.B if B else None, problem.Q if Q else None, problem.R if R else None, x0s, jnp.asarray(0.1))
+        states = jnp.concatenate([x0s, jnp.zeros((1, 4))])  # as many as the largest set of a batch, those after |S| zero
+        matrices = problem.B if B else None, problem.Q if Q else None, problem.R if R else None
+        one = Systems(problem.A, *matrices, states, jnp.asarray(2.0), jnp.asarray(0.1))
         expected = K - 0.1 * offspan.lqr_gradient(problem, K, x0s)
         assert jnp.linalg.norm(expected - K) > 1e-2
-        np.testing.assert_allclose(descend_by_products(one, K, 5, 1), expected, rtol=1e-12, atol=1e-13)
         several = jax.tree.map(lambda a: a[None], one)
-        np.testing.assert_allclose(descend_in_lanes(several, K[None], 5, 1)[0], expected, rtol=1e-12, atol=1e-13)
+        for unroll in (1, 2, 5):
+            for stacked in (True, False):
+                np.testing.assert_allclose(descend_by_products(one, K, 5, 1, unroll, stacked), expected, rtol=1e-12, atol=1e-13)
+            np.testing.assert_allclose(descend_in_lanes(several, K[None], 5, 1, unroll)[0], expected, rtol=1e-12, atol=1e-13)
 
 
 def test_where_nothing_is_to_be_normalised_by_the_records_are_nan():

@@ -20,8 +20,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-WRITTEN_OUT = 5  # longer horizons are loops: written out, H = 20 took 27 times as long as H = 5, as a loop 7 times (cause not established)
-
 
 class Systems(NamedTuple):
     """Stacked problems and their seen states; None for a matrix that is the identity (B, Q) or zero (R) in all of them."""
@@ -31,23 +29,24 @@ class Systems(NamedTuple):
     Q: Float[Array, "r n n"] | None
     R: Float[Array, "r m m"] | None
     x0s: Float[Array, "r s n"]
+    seen: Float[Array, "r"]  # |S|; states after these are zeros, which stay zero
     learning_rate: Float[Array, "r"]
     clip: Float[Array, "r"] | None = None  # the largest norm of a gradient
-    weights: Float[Array, "r t s"] | None = None  # of the stage costs from each state; None for 1/s
+    weights: Float[Array, "r t s"] | None = None  # of the stage costs from each state; None for 1/|S|
 
 
-def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, count) -> Float[Array, "r m n"]:
+def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, count, unroll: int = 1) -> Float[Array, "r m n"]:
     """`count` updates with the runs as the last axis: each number of one run is a lane of the processor's vector of runs.
 
     Every product is a sum of elementwise products, written out, so that the compiler sees loops over runs and nothing else. It pays while
-    n is small.
+    n is small. `unroll` time steps are written out in each turn of the loops over time.
     """
-    A, B, Q, R, X0, learning_rate, clip, weights, K = map(_runs_last, (*systems, K))
+    A, B, Q, R, X0, seen, learning_rate, clip, weights, K = map(_runs_last, (*systems, K))
     X0 = jnp.swapaxes(X0, 0, 1)  # (n, s, r)
-    seen = X0.shape[1] if weights is None else 1
+    seen = seen if weights is None else jnp.ones_like(seen)
     rate = (learning_rate / seen)[None, None, :]
-    if X0.shape[1] == 2:
-        # The compiler's code for an axis of two takes 17 µs where that for an axis of three takes 9; a zero state stays zero.
+    if X0.shape[1] == 2 and unroll >= horizon:
+        # Written out, the compiler's code for an axis of two takes 17 µs where that for an axis of three takes 9.
         X0 = jnp.pad(X0, ((0, 0), (0, 1), (0, 0)))
         weights = None if weights is None else jnp.pad(weights, ((0, 0), (0, 1), (0, 0)))
 
@@ -69,9 +68,9 @@ def descend_in_lanes(systems: Systems, K: Float[Array, "r m n"], horizon: int, c
             return (weighted(X, weight) + _transposed_product(M, costates), total + _outer_product(costates, X)), None
 
         before, last = _split_off_last(weights)
-        X_H, states = jax.lax.scan(forwards, X0, length=horizon, unroll=horizon <= WRITTEN_OUT)  # X_0..X_{H−1}
+        X_H, states = jax.lax.scan(forwards, X0, length=horizon, unroll=unroll)  # X_0..X_{H−1}
         start = weighted(X_H, last), jnp.zeros_like(A)
-        (_, total), _ = jax.lax.scan(backwards, start, (states, before), reverse=True, unroll=horizon <= WRITTEN_OUT)
+        (_, total), _ = jax.lax.scan(backwards, start, (states, before), reverse=True, unroll=unroll)
         gradient = total if B is None else _transposed_product(B, total)
         if R is not None:
             add = lambda total, at_h: (total + _outer_product(counted(*at_h), at_h[0]), None)  # noqa: E731
@@ -143,11 +142,18 @@ def _sum(terms: Iterable[Array]) -> Array:
     return functools.reduce(operator.add, terms)
 
 
-def descend_by_products(systems: Systems, K: Float[Array, "m n"], horizon: int, count) -> Float[Array, "m n"]:
-    """`count` updates of one run by matrix products, states as rows; the sum over times and states is one product, (n, H·s) by (H·s, n)."""
-    A, B, Q, R, X0, learning_rate, clip, weights = systems
-    s, n = X0.shape if weights is None else (1, X0.shape[1])
-    rate = learning_rate / s
+def descend_by_products(
+    systems: Systems, K: Float[Array, "m n"], horizon: int, count, unroll: int = 1, stacked: bool = True
+) -> Float[Array, "m n"]:
+    """`count` updates of one run by matrix products, states as rows.
+
+    The sum over times and states is one product, (n, H·s) by (H·s, n), if costates are `stacked`; else H products, added up. `unroll` time
+    steps are written out in each turn of the loops over time.
+    """
+    A, B, Q, R, X0, seen, learning_rate, clip, weights = systems
+    n = X0.shape[1]
+    seen = seen if weights is None else jnp.ones_like(seen)
+    rate = learning_rate / seen
 
     def update(_, K):
         M = A + (K if B is None else B @ K)
@@ -160,19 +166,23 @@ def descend_by_products(systems: Systems, K: Float[Array, "m n"], horizon: int, 
         def forwards(X, _):
             return X @ M_transposed, X
 
-        def backwards(costates, at_h):
-            return weighted(*at_h) + costates @ M, costates
+        def backwards(carry, at_h):
+            costates, total = carry
+            total = total if stacked else total + costates.T @ at_h[0]
+            return (weighted(*at_h) + costates @ M, total), costates if stacked else None
 
         before, last = _split_off_last(weights)
-        X_H, states = jax.lax.scan(forwards, X0, length=horizon)  # X_0..X_{H−1}
-        _, costates = jax.lax.scan(backwards, weighted(X_H, last), (states, before), reverse=True)  # Λ_1..Λ_H, in line with them
-        total = jnp.einsum("hsi,hsj->ij", costates, states)
+        X_H, states = jax.lax.scan(forwards, X0, length=horizon, unroll=unroll)  # X_0..X_{H−1}
+        start = weighted(X_H, last), jnp.zeros((n, n), K.dtype)
+        # The costates are Λ_1..Λ_H, in line with X_0..X_{H−1}.
+        (_, total), costates = jax.lax.scan(backwards, start, (states, before), reverse=True, unroll=unroll)
+        total = jnp.einsum("hsi,hsj->ij", costates, states) if stacked else total
         gradient = total if B is None else B.T @ total
         if R is not None:
             visited = jnp.concatenate([states, X_H[None]]).reshape(-1, n)
             often = visited if weights is None else weights.reshape(-1, 1) * visited
             gradient += 2 * R @ K @ (often.T @ visited)
-        return K - rate * (gradient if clip is None else clipped(gradient, s * clip))
+        return K - rate * (gradient if clip is None else clipped(gradient, seen * clip))
 
     return jax.lax.fori_loop(0, count, update, K)
 

@@ -1,15 +1,18 @@
 """Thousands of linear controllers at once: runs of one shape, shared out over all devices.
 
-Runs are grouped by the number of their seen states, so that no run computes with states that it does not have, and in each chunk of
-iterations every group advances as one compiled program. Each device takes a share of the runs and works through it in blocks that stay in
-its cache. Every thousand iterations, runs that are no longer finite are repeated from a thousand before by `train_lqr`, which says when
-they diverged and what their last finite controller was; so both agree on that, too, and neither depends on how long a chunk took.
+On a CPU, runs are grouped by the number of their seen states, so that no run computes with states that it does not have; on a GPU, where
+small programs are a matter of latency, all runs are one group. In each chunk of iterations every group advances as one compiled program.
+Each device takes a share of the runs and works through it in blocks that stay in its cache. Every thousand iterations, runs that are no
+longer finite are repeated from a thousand before by `train_lqr`, which says when they diverged and what their last finite controller was;
+so both agree on that, too, and neither depends on how long a chunk took.
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +44,12 @@ from offspan.training.stopping import RUNNING, Status
 from offspan.training.train import descend_lqr
 
 LANES = 32  # runs in a block of small systems: a few vectors of each number, and all of a block's numbers in the first cache
-SMALL = 8  # systems up to this dimension are written out in lanes
+FEW_LANES = 8  # the same for systems of more than SMALL dimensions
+SMALL, MIDDLE = 8, 16  # up to these dimensions, products are written out in lanes on a GPU and on a CPU
+WRITTEN_OUT = 5  # on a CPU, time is written out up to this horizon and dimension; beyond, that is slower than a loop
+GPU_STEPS_IN_LANES, GPU_STEPS = 16, 64  # time steps that a GPU's program writes out at most: one launch serves them all
 GPU_WORKSPACE = 2**31  # bytes for the states and costates of the runs that a GPU trains side by side
+GPU_ROWS = 2**13  # rows of all matrices of a block from which on a GPU is faster if costates are not stacked
 MEASURES = ("normalized_optimality", "normalized_cost")
 
 
@@ -92,10 +99,7 @@ def train_lqr_batch(
     recorded = np.unique(np.append(np.arange(0, iterations, every), iterations))
     _check_memory(where, runs, n, m, len(recorded), memory_limit)
 
-    dtype = np.result_type(*(as_lqr(where, without_noise(p)).A.dtype for p in problems), *x0s)
-    alike = np.array([[len(x), is_noisy(p)] for x, p in zip(x0s, problems, strict=True)])  # in size and in whether there is noise
-    every_group = [np.flatnonzero((alike == one).all(axis=1)) for one in np.unique(alike, axis=0)]
-    groups = [_Group(problems, x0s, rates, largest, members, dtype) for members in every_group]
+    groups, dtype = _groups(problems, x0s, rates, largest)
     if resume is None:
         start = np.zeros((runs, m, n)) if K0 is None else np.asarray(as_floats(where, "K0", K0, shape=(runs, m, n), meaning="one K a run"))
         empty = np.full((runs, len(recorded)), np.nan, dtype)
@@ -107,8 +111,7 @@ def train_lqr_batch(
         batch = _restore(where, resume, recorded, (runs, m, n), dtype)
     slots = -(-CHUNK // every) + 1
     if batch.done < iterations:
-        for group in groups:  # compiles, so that the clock measures updates alone
-            group.advance(batch.K[group.members], 0, 0, slots, every)
+        _compile(groups, slots, every)  # so that the clock measures updates alone
     chunk = 1
     while batch.done < iterations:
         count, started = min(chunk, iterations - batch.done, CHUNK - batch.done % CHUNK), time.perf_counter()
@@ -171,8 +174,8 @@ def _end_diverged(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
     for group in groups:
         for i in np.flatnonzero(suspect[group.members]):
             r = group.members[i]
-            rate, length = float(group.rates[i]), batch.done - begun
-            again = descend_lqr(group.problems[i], group.x0s[i], learning_rate=rate, iterations=length, K0=anchor[r], clip=group.clip)
+            how: dict[str, Any] = {"learning_rate": float(group.rates[i]), "iterations": batch.done - begun, "clip": group.clip}
+            again = descend_lqr(group.problems[i], group.x0s[i, : group.counts[i]], K0=anchor[r], **how)
             K[r] = again.K
             if again.status == Status.diverged:
                 codes[r], iterations[r] = int(again.status), begun + again.iterations
@@ -189,40 +192,97 @@ class _Layout(NamedTuple):
     mesh: Mesh
     horizon: int
     in_lanes: bool
+    unroll: int
+    stacked: bool
     blocks: int
     block: int
 
     @classmethod
     def of(cls, runs: int, n: int, m: int, s: int, horizon: int) -> "_Layout":
         """Blocks that fit the cache of a CPU, or that fill a GPU without filling its memory."""
-        devices = jax.devices()
-        in_lanes = max(n, m) <= SMALL
-        cache, memory = LANES if in_lanes else 1, max(GPU_WORKSPACE // (8 * 3 * horizon * s * n), 1)
-        most = cache if devices[0].platform == "cpu" else memory
+        devices, size = jax.devices(), max(n, m)
+        if _on_cpu():
+            in_lanes = size <= MIDDLE
+            most = (LANES if size <= SMALL else FEW_LANES) if in_lanes else 1
+            unroll = horizon if max(size, horizon) <= WRITTEN_OUT else 1
+        else:
+            in_lanes = size <= SMALL
+            most = max(GPU_WORKSPACE // (8 * 3 * horizon * s * n), 1)
+            unroll = min(horizon, GPU_STEPS_IN_LANES if in_lanes else GPU_STEPS)
         share = -(-runs // len(devices))
         blocks = -(-share // most)
         block = -(-share // blocks)
-        return cls(Mesh(np.array(devices), ("runs",)), horizon, in_lanes, blocks, -(-block // 8) * 8 if in_lanes else block)
+        block = -(-block // 8) * 8 if in_lanes else block
+        stacked = _on_cpu() or block * n < GPU_ROWS
+        return cls(Mesh(np.array(devices), ("runs",)), horizon, in_lanes, unroll, stacked, blocks, block)
 
-    def put(self, values: np.ndarray) -> jax.Array:
-        """On the devices, shared out over the runs, filled up with zeros to whole blocks: a system of zeros stays zero."""
+    def put(self, values: Any, fill: int = 0) -> jax.Array:
+        """On the devices, shared out over the runs, filled up to whole blocks: a system of zeros stays zero."""
         padded = self.mesh.size * self.blocks * self.block
-        filled = np.concatenate([values, np.zeros((padded - len(values), *values.shape[1:]), values.dtype)])
+        filled = np.concatenate([values, np.full((padded - len(values), *values.shape[1:]), fill, values.dtype)])
         return jax.device_put(filled, NamedSharding(self.mesh, Spec("runs")))
 
 
+def _on_cpu() -> bool:
+    return jax.devices()[0].platform == "cpu"
+
+
+def _groups(problems: list[Problem], x0s: list[np.ndarray], rates: np.ndarray, clip: float | None) -> tuple[list["_Group"], np.dtype]:
+    """All runs, in groups that one program advances; and the type of their numbers."""
+    plain = [as_lqr("train_lqr_batch", without_noise(problem)) for problem in problems]
+    dtype = np.result_type(*(problem.A.dtype for problem in plain), *x0s)
+    stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]).astype(dtype), *plain)
+    counts = np.array([len(x) for x in x0s])
+    padded = np.zeros((len(x0s), counts.max(), stacked.state_dim), dtype)
+    for r, x in enumerate(x0s):
+        padded[r, : len(x)] = x
+    normalizations = _normalizations(stacked, padded)
+    noisy = np.array([is_noisy(problem) for problem in problems])
+    size = counts if _on_cpu() else np.where(noisy, counts, 0)  # noise has states of its own after the seen ones
+    found = []
+    for one in np.unique(np.stack([size, noisy], axis=1), axis=0):
+        members = np.flatnonzero((size == one[0]) & (noisy == one[1]))
+        of_group = lambda values: jax.tree.map(lambda leaf: leaf[members], values)  # noqa: B023, E731
+        found.append(
+            _Group(
+                members,
+                [problems[r] for r in members],
+                of_group(stacked),
+                padded[members][:, : counts[members].max()],
+                counts[members],
+                rates[members].astype(dtype),
+                clip,
+                of_group(normalizations),
+            )
+        )
+    return found, dtype
+
+
+def _compile(groups: list["_Group"], slots: int, every: int) -> None:
+    """All programs side by side. They are traced here, as jax's settings belong to a thread."""
+    lowered = [group.lowered(slots, every) for group in groups]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda program: program.compile(), lowered))
+
+
 class _Group:
-    """The runs whose seen sets have one size: on the host for what happens once, on the devices for what happens in every iteration."""
+    """Runs of one program: on the host for what happens once, on the devices for what happens in every iteration."""
 
     def __init__(
-        self, problems: list[Problem], x0s: list[np.ndarray], rates: np.ndarray, clip: float | None, members: np.ndarray, dtype: np.dtype
+        self,
+        members: np.ndarray,
+        problems: list[Problem],
+        stacked: LQR,
+        x0s: np.ndarray,
+        counts: np.ndarray,
+        rates: np.ndarray,
+        clip: float | None,
+        normalizations: list[np.ndarray],
     ):
-        self.members, self.problems, self.clip = members, [problems[r] for r in members], clip
-        plain = [as_lqr("train_lqr_batch", without_noise(problem)) for problem in self.problems]
-        stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]).astype(dtype), *plain)
-        self.x0s, self.rates = np.stack([x0s[r] for r in members]).astype(dtype), rates[members].astype(dtype)
-        self.columns, weights, constant = _with_noise(self.problems, self.x0s)
-        n, m = stacked.state_dim, stacked.control_dim
+        self.members, self.problems, self.clip = members, problems, clip
+        self.x0s, self.counts, self.rates = x0s, counts, rates
+        self.columns, weights, constant = _with_noise(problems, x0s)
+        n, m, dtype = stacked.state_dim, stacked.control_dim, x0s.dtype
         self.layout = _Layout.of(len(members), n, m, self.columns.shape[1], stacked.horizon)
         put, eye = self.layout.put, np.eye(n)
         self.systems = Systems(
@@ -231,21 +291,29 @@ class _Group:
             None if np.all(eye == stacked.Q) else put(stacked.Q),
             None if not stacked.R.any() else put(stacked.R),
             put(self.columns),
-            put(self.rates),
+            put(counts.astype(dtype), fill=1),
+            put(rates),
             None if clip is None else put(np.full(len(members), clip, dtype)),
             None if weights is None else put(weights),
         )
-        states, *baselines = _normalizations(stacked, self.x0s)
+        states, *baselines = normalizations
         measured = np.concatenate([self.columns, states], axis=1), *baselines, constant
         self.measured = tuple(put(np.asarray(values, dtype)) for values in measured)
 
+    def lowered(self, slots: int, every: int) -> Any:
+        """The program, traced and not yet compiled."""
+        K = self.layout.put(np.zeros((len(self.members), self.problems[0].control_dim, self.problems[0].state_dim), self.x0s.dtype))
+        return self._program().lower(self.layout, self.systems, self.measured, K, 0, 0, every, slots=slots)
+
     def advance(self, K: np.ndarray, done: int, count: int, slots: int, every: int):
         """K after `count` updates; records (r, slots) at the start of the chunk and where they are due; and the record at its end."""
-        wide = self.layout.in_lanes and self.layout.mesh.devices.flat[0].platform == "cpu"
-        run = _advance_wide if wide else _advance_plain
-        K_after, records, last = run(self.layout, self.systems, self.measured, self.layout.put(K), done % every, count, every, slots=slots)
+        inputs = self.systems, self.measured, self.layout.put(K), done % every, count, every
+        K_after, records, last = self._program()(self.layout, *inputs, slots=slots)
         runs = len(K)
         return np.asarray(K_after)[:runs], [np.asarray(record)[:runs] for record in records], [np.asarray(one)[:runs] for one in last]
+
+    def _program(self) -> Any:
+        return _advance_wide if self.layout.in_lanes and _on_cpu() else _advance_plain
 
     def freeze(self, which: np.ndarray) -> None:
         """Zero states stay zero and have zero gradient, so that a run which has ended keeps its K."""
@@ -264,9 +332,10 @@ def _advance_group(layout: _Layout, systems: Systems, measured, K, past, count, 
             records = jax.tree.map(lambda record, value: record.at[slot].set(value), records, now)
             updates = jnp.minimum(every - (past + made) % every, count - made)
             if layout.in_lanes:
-                K = descend_in_lanes(systems, K, layout.horizon, updates)
+                K = descend_in_lanes(systems, K, layout.horizon, updates, layout.unroll)
             else:
-                K = jax.vmap(lambda one, K: descend_by_products(one, K, layout.horizon, updates))(systems, K)
+                descend = partial(descend_by_products, horizon=layout.horizon, count=updates, unroll=layout.unroll, stacked=layout.stacked)
+                K = jax.vmap(lambda one, K: descend(one, K))(systems, K)
             return slot + 1, made + updates, K, records
 
         empty = (jnp.zeros((slots, layout.block), K.dtype),) * (1 + len(MEASURES))
@@ -298,9 +367,9 @@ def _records(layout: _Layout, systems: Systems, measured, K):
         costs = stage_costs_in_lanes(systems, K, states, layout.horizon)
     else:
         costs = jax.vmap(lambda one, K, X: stage_costs_by_products(one, K, X, layout.horizon))(systems, K, states)
-    seen = systems.x0s.shape[1]
-    on_seen, unseen = costs[:, :, :seen], costs[:, 1:, seen:].sum(axis=2)
-    J = on_seen.sum(axis=(1, 2)) / seen if systems.weights is None else (on_seen * systems.weights).sum(axis=(1, 2)) + constant
+    columns = systems.x0s.shape[1]
+    on_seen, unseen = costs[:, :, :columns], costs[:, 1:, columns:].sum(axis=2)
+    J = on_seen.sum(axis=(1, 2)) / systems.seen if systems.weights is None else (on_seen * systems.weights).sum(axis=(1, 2)) + constant
     return J, unseen[:, 0] / optimality, unseen.sum(axis=1) / total
 
 
