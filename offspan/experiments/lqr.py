@@ -218,6 +218,9 @@ def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
 def _least(problem: LQR, x0s: np.ndarray) -> float:
     """J*(S), or NaN where it is not known in closed form."""
     try:
-        return float(minimal_cost(problem, x0s))
+        return float(_minimal_cost(problem, x0s))
     except OffspanError:
         return float("nan")
+
+
+_minimal_cost = jax.jit(minimal_cost)  # one program for all runs with as many seen states

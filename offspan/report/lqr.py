@@ -1,5 +1,6 @@
 """The report of a sweep of linear controllers: the normalised measures at the end of training and along it, over seeds."""
 
+import functools
 import math
 from collections.abc import Collection, Iterable
 from itertools import cycle
@@ -295,7 +296,13 @@ def _flow(run: xr.Dataset) -> tuple[float, float]:
     if not is_shift or not np.array_equal(states, eye[indices]) or len(set(indices)) == dim:
         return np.nan, np.nan
     horizon = int(run.horizon)
-    return flow_ratios(shift_flow(dim, horizon, indices, float(run.learning_rate) * run.attrs["iterations"]), horizon, indices)
+    return _ratios(dim, horizon, tuple(indices.tolist()), float(run.learning_rate) * run.attrs["iterations"])
+
+
+@functools.lru_cache(maxsize=256)
+def _ratios(dim: int, horizon: int, seen: tuple[int, ...], time: float) -> tuple[float, float]:
+    """Each is asked for by every figure and table."""
+    return flow_ratios(shift_flow(dim, horizon, seen, time), horizon, seen)
 
 
 def _groups(rows: pd.DataFrame, letters: tuple[str, ...]) -> list[pd.DataFrame]:
