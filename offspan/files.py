@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -60,14 +60,22 @@ def atomic_write_text(path: Path, text: str) -> None:
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file; nothing in it is unpickled."""
     try:
-        with warnings.catch_warnings(), path.open("rb") as file:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {str(path)!r}.") from None
+    with file:
+        return arrays_in(file, str(path))
+
+
+def arrays_in(file: BinaryIO, source: str) -> dict[str, np.ndarray]:
+    """Likewise of an open file; `source` is named in errors."""
+    try:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns of a damaged header before it refuses it
             with np.load(file, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {str(path)!r}.") from None
     except Exception as error:  # of a damaged file NumPy and zipfile raise almost anything
-        raise OffspanError(f"{path} is not an .npz file of plain arrays ({excerpt(error)}).") from error
+        raise OffspanError(f"{source} is not an .npz file of plain arrays ({excerpt(error)}).") from error
 
 
 @contextmanager
