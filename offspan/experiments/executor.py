@@ -61,7 +61,11 @@ class Here:
     def run(self, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress) -> None:
         whole, before = sum(task.weight for task in tasks), 0.0
         for task in tasks:
-            self._finish(work, task, kept, lambda share, task=task, before=before: progress((before + task.weight * share) / whole, task.name))
+
+            def report(share: float, task=task, before=before) -> None:
+                progress((before + task.weight * share) / whole, task.name)
+
+            self._finish(work, task, kept, report)
             before += task.weight
 
     def _finish(self, work: Work, task: Task, kept: Kept, progress: Callable[[float], Any]) -> None:
@@ -69,7 +73,6 @@ class Here:
         if is_done(latest):
             return
         saved = time.monotonic()
-        progress(0.0 if latest is None else latest.share)
 
         def on_chunk(checkpoint: Checkpoint) -> None:
             nonlocal latest, saved
