@@ -25,7 +25,8 @@ show_tracebacks = False  # of errors that are a person's to mend; of others they
 Root = Annotated[Path, typer.Option("--folder", help="Where runs are kept.")]
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the spec names.")]
 Cluster = Annotated[
-    str | None, typer.Option("--cluster", metavar="PLACE", help="Run tasks on local:4 (workers here), tcp://host:8786, or a scheduler file.")
+    str | None,
+    typer.Option("--cluster", metavar="PLACE", help="Where tasks run: local:4 (workers here), tcp://host:8786, or a scheduler file."),
 ]
 RUNS = Path("runs")
 
@@ -125,7 +126,7 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
 
 @contextmanager
 def _progress(name: str, kept: str = "what was done of {} is kept, and the same command resumes from there") -> Iterator[Any]:
-    """A progress bar, as a function of the share done, and of what is being done; None changes nothing. Ctrl-C ends the command with a sentence."""
+    """A progress bar, as a function of the share done and of what is being done, or None. Ctrl-C ends the command with a sentence."""
     columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
     interrupted = False
 

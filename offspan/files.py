@@ -1,13 +1,14 @@
 """Files: atomic writes, arrays without pickle, and folders that one process locks."""
 
 import functools
+import io
 import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +68,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         return arrays_in(file, str(path))
 
 
-def arrays_in(file: BinaryIO, source: str) -> dict[str, np.ndarray]:
+def arrays_in(file: io.BufferedIOBase, source: str) -> dict[str, np.ndarray]:
     """Likewise of an open file; `source` is named in errors."""
     try:
         with warnings.catch_warnings():

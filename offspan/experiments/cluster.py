@@ -4,7 +4,6 @@ Text and bytes travel, and nothing else of ours is pickled: a task as TOML, arra
 """
 
 import contextlib
-import importlib
 import importlib.metadata
 import json
 import logging
@@ -77,8 +76,8 @@ class Dask:
             self._cluster, self.workers = _start(self.workers, self.say)
         elif is_exposed(self.address):
             self.say(
-                f"{self.address} is neither on this machine nor encrypted: Dask runs what it is sent, so that whoever reaches that port can run "
-                "code on the workers and here; use tls://, or an SSH tunnel to localhost."
+                f"{self.address} is neither on this machine nor encrypted: Dask runs what it is sent, so that whoever reaches that port "
+                "can run code on the workers and here; use tls://, or an SSH tunnel to localhost."
             )
         try:
             with warnings.catch_warnings():
@@ -91,7 +90,7 @@ class Dask:
 
     def _check_versions(self) -> None:
         """Of the workers that are there; those that come later refuse a task on their own."""
-        names = ("offspan", "jax", "jaxlib", "numpy")
+        names = [name for name in versions() if name != "Python"]
         found = self._client.get_versions(packages=names)
 
         def of(machine: dict[str, Any]) -> dict[str, Any]:
@@ -156,8 +155,8 @@ class _Tasks:
             content = future.result()
         except distributed.KilledWorker:
             raise OffspanError(
-                f"{name} was given up: every worker that began it ended, {FAILURES + 1 if self.dask.address is None else 'several'} of them; "
-                "perhaps it needs more memory than there is (fewer seeds a task, or fewer workers)."
+                f"{name} was given up, since worker after worker ended while it ran; perhaps it needs more memory than there is: try fewer "
+                "workers, or fewer seeds a task."
             ) from None
         except CancelledError:
             raise OffspanError(f"the cluster {self.dask.place} was lost while {name} ran; the same command goes on from there.") from None
@@ -234,17 +233,14 @@ def _start(workers: int, say: Callable[[str], Any]) -> tuple[Any, int]:
         say(f"{len(every)} workers in place of {workers}, since there are {len(gpus)} GPUs, and each worker has one.")
     if gpus:  # this process computes little; by default it would take most of the first GPU's memory from the worker that has it
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    quiet: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": None}
-    options: dict[str, Any] = {**quiet, "nthreads": 1, "memory_limit": 0, "silence_logs": logging.CRITICAL}
-    spec = importlib.import_module("distributed.deploy.spec")
-    return spec.SpecCluster(
-        scheduler={"cls": distributed.Scheduler, "options": {**quiet, "port": 0, "allowed_failures": FAILURES}},
-        workers={
-            i: {"cls": distributed.Nanny, "options": {**options, "env": env, "preload": ["offspan.experiments.worker"]}}
-            for i, env in enumerate(every)
-        },
+    here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    options = {**here, "nthreads": 1, "memory_limit": 0, "silence_logs": logging.CRITICAL, "preload": ["offspan.experiments.worker"]}
+    cluster = distributed.SpecCluster(
+        scheduler={"cls": distributed.Scheduler, "options": {**here, "port": 0, "allowed_failures": FAILURES}},
+        workers={i: {"cls": distributed.Nanny, "options": {**options, "env": env}} for i, env in enumerate(every)},
         silence_logs=logging.CRITICAL,
-    ), len(every)
+    )
+    return cluster, len(every)
 
 
 def visible_gpus() -> list[str]:

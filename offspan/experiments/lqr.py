@@ -138,7 +138,9 @@ def problem_of(spec: LQRSpec, run: Setting, dim: int, horizon: int) -> LQR:
 def tasks(spec: LQRSpec) -> list[Task]:
     """One for each shape, or for some of its seeds."""
     return [
-        Task(name, float(dim**2 * horizon * len(runs))) for dim, horizon in spec.shapes() for name, runs in _parts(spec, dim, horizon).items()
+        Task(name, float(dim**2 * horizon * len(runs)))
+        for dim, horizon in spec.shapes()
+        for name, runs in _parts(spec, dim, horizon).items()
     ]
 
 

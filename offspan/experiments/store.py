@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -269,7 +269,7 @@ def unpack(content: bytes, digest: str) -> Checkpoint:
     return Checkpoint.from_arrays(_checked(arrays_in(io.BytesIO(content), "what was sent"), digest))
 
 
-def _write_arrays(file: BinaryIO, arrays: Arrays, digest: str) -> None:
+def _write_arrays(file: io.BufferedIOBase, arrays: Arrays, digest: str) -> None:
     content = {**arrays, "digest": np.asarray(digest)}
     np.savez(file, allow_pickle=False, checksum=np.asarray(_checksum(content)), **content)
 

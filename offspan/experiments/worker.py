@@ -3,9 +3,11 @@
 For workers that you start yourself: `dask worker … --nthreads 1 --preload offspan.experiments.worker`.
 """
 
+import importlib.metadata
 import json
 import os
 import platform
+import signal
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -13,14 +15,12 @@ from contextlib import suppress
 from typing import Any
 
 import jax
-import jaxlib
-import numpy as np
 
 import offspan
 from offspan.errors import OffspanError
 from offspan.experiments.executor import Work, execute
 from offspan.experiments.run import Experiment
-from offspan.experiments.store import Checkpoint, pack, unpack
+from offspan.experiments.store import pack, unpack
 from offspan.experiments.verifying import Verification
 
 WORKS: dict[str, Any] = {work.__name__: work for work in (Experiment, Verification)}
@@ -45,15 +45,18 @@ def environments(workers: int, cores: Sequence[int], gpus: Sequence[str]) -> lis
 def dask_setup(worker: Any) -> None:
     """Called by Dask when the worker starts, which is before jax starts its threads."""
     os.environ.setdefault("NPROC", str(worker.state.nthreads))
-    if CORES in os.environ and hasattr(os, "sched_setaffinity"):
+    if CORES not in os.environ:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the client ends its workers
+    if hasattr(os, "sched_setaffinity"):
         with suppress(OSError):  # cores that were taken away since
             os.sched_setaffinity(0, map(int, os.environ[CORES].split(",")))
 
 
 def versions() -> dict[str, str]:
     """Of what the bits of a result depend on."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    return {"offspan": offspan.__version__, "jax": jax.__version__, "jaxlib": jaxlib.__version__, "numpy": np.__version__, "Python": python}
+    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {"offspan": offspan.__version__, **packages, "Python": ".".join(platform.python_version_tuple()[:2])}
 
 
 def devices() -> int:
@@ -74,36 +77,33 @@ def difference(worker: str, theirs: dict[str, str | None], ours: dict[str, str])
 def perform(worker: str, work: str, text: str, task: str, asked: str, given: Sequence[bytes], tell: Callable[[float], Any]) -> bytes | str:
     """A finished task as bytes, or as text (JSON) why there is none.
 
-    `asked` (JSON) is what the client has: `versions` and `devices`; `given` are the checkpoint to resume from, or nothing, and the results
-    that are needed, by name. `tell` is called with the share done.
+    `asked` (JSON) is what the client has, `versions` and `devices`, and the names of the results that the task `needs`; `given` are the
+    checkpoint to resume from, or nothing, and those results. `tell` is called with the share done.
     """
     try:
         with _one_at_a_time:  # also in a worker of several threads: a task has all of its process
-            return _perform(worker, WORKS[work], text, task, json.loads(asked), given, tell)
+            _start_jax(worker, client := json.loads(asked))
+            made: Work = WORKS[work].from_text(text)
+            digest, (resume, *others) = made.digest(), given
+            needed = {name: unpack(content, digest).arrays for name, content in zip(client["needs"], others, strict=True)}
+            latest = unpack(resume, digest) if resume else None
+            tell(0.0)
+            return pack(execute(made, task, needed, latest, lambda checkpoint: tell(checkpoint.share)), digest)
     except (OffspanError, OSError) as error:
         return json.dumps({"sentence": str(error)})
     except Exception:
         return json.dumps({"traceback": traceback.format_exc()})
 
 
-def _perform(worker: str, of: Any, text: str, task: str, asked: dict[str, Any], given: Sequence[bytes], tell: Callable[[float], Any]) -> bytes:
-    if sentence := difference(worker, dict(versions()), asked["versions"]):
+def _start_jax(worker: str, client: dict[str, Any]) -> None:
+    """As the client has it."""
+    if sentence := difference(worker, dict(versions()), client["versions"]):
         raise OffspanError(sentence)
-    _start_jax(worker, asked["devices"])
-    made: Work = of.from_text(text)
-    digest, (resume, *others) = made.digest(), given
-    needed = {name: unpack(content, digest).arrays for name, content in zip(asked["needs"], others, strict=True)}
-    tell(0.0)
-    latest = unpack(resume, digest) if resume else None
-    return pack(execute(made, task, needed, latest, lambda checkpoint: tell(checkpoint.share)), digest)
-
-
-def _start_jax(worker: str, count: int) -> None:
     jax.config.update("jax_enable_x64", True)
     with suppress(RuntimeError):  # it runs already
-        jax.config.update("jax_num_cpu_devices", count)
-    if devices() != count:
+        jax.config.update("jax_num_cpu_devices", client["devices"])
+    if devices() != client["devices"]:
         raise OffspanError(
-            f"the worker {worker} has started jax with {devices()} CPU devices, but this process has {count}, and the bits of networks "
-            "depend on it; restart the workers."
+            f"the worker {worker} has started jax with {devices()} CPU devices, but this process has {client['devices']}, and the bits of "
+            "networks depend on it; restart the workers."
         )
