@@ -244,10 +244,10 @@ def test_what_is_finished_is_not_run_again(tmp_path, two_workers):
 
 
 def test_statements_are_verified_there_in_the_same_order(two_workers):
-    labels = ("lem:min_norm", "prop:shift", "lem:shift_Kpg_K2")
+    labels = ("prop:shift", "lem:shift_Kpg_K2")
     claims = verify_on(two_workers, labels, Settings(4, 8, 2), ignore)
     assert claims == list(verify(labels, Settings(4, 8, 2))) == verify_on(Here(), labels, Settings(4, 8, 2), ignore)
-    assert len(claims) > 3
+    assert len(claims) > 2
 
 
 def test_a_sentence_of_a_task_is_the_clients_sentence(two_workers):
@@ -270,21 +270,22 @@ def test_a_worker_with_another_version_refuses(tmp_path, two_workers, monkeypatc
 
 
 def test_a_worker_that_has_other_devices_refuses(two_workers, monkeypatch):
-    verify_on(two_workers, ("lem:shift_Kpg_K2", "lem:min_norm"), Settings(), ignore)  # both have started jax
+    verify_on(two_workers, ("lem:shift_Kpg_K2", "prop:shift"), Settings(5, 10, 1), ignore)  # both have started jax
     monkeypatch.setattr(cluster, "devices", lambda: 3)
     assert "has started jax with 2 CPU devices, but this process has 3" in said(verify_on, two_workers, ("prop:shift",), Settings(), ignore)
 
 
-def test_a_task_that_ends_every_worker_is_given_up_by_name(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "FAILURES", 0)
-    spec = spec_of(tmp_path, SWEEP.replace("2500", "1_000_000").replace("[3, 4]", "[3]").replace("seeds_per_task = 1", ""))
-    with Dask("local:1", say=ignore) as executor:
+def test_a_task_that_ends_every_worker_is_given_up_by_name(tmp_path, two_workers, monkeypatch):
+    verify_on(two_workers, ("lem:shift_Kpg_K2",), Settings(), ignore)  # there is a cluster
+    monkeypatch.setattr(two_workers._cluster.scheduler, "allowed_failures", 0)
+    spec = spec_of(tmp_path, SWEEP.replace("2500", "100_000_000").replace("[3, 4]", "[3]").replace("seeds_per_task = 1", ""))
 
-        def kill(share: float) -> None:
-            if share > 0:
-                os.kill(executor._cluster.workers[0].pid, signal.SIGKILL)
+    def kill(share: float) -> None:
+        if share > 0:
+            for one in two_workers._cluster.workers.values():
+                os.kill(one.pid, signal.SIGKILL)
 
-        sentence = said(run, spec, tmp_path, kill, 10.0, executor)
+    sentence = said(run, spec, tmp_path, kill, 10.0, two_workers)
     assert sentence.startswith("dim-3-horizon-3 was given up, since worker after worker ended while it ran")
 
 
