@@ -70,7 +70,8 @@ class Dask:
     def _connect(self, doing: Callable[[str], Any]) -> None:
         if self._client is not None:
             return
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it tells of lost workers in pages; `say` does in a line
+        for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # they tell of lost workers in pages; `say` does in a line
         if self.address is None:
             doing(f"starting {self.workers} workers")
             self._cluster, self.workers = _start(self.workers, self.say)
@@ -120,7 +121,7 @@ class _Tasks:
         before, started = len(done), time.monotonic()
         try:
             while waiting or running:
-                workers = len(self.client.nthreads())
+                workers = self._count_workers()
                 ready = [task for task in waiting if done.issuperset(task.needs)][: max(2 * workers + 2 - len(running), 0)]
                 for task in ready:
                     waiting.remove(task)
@@ -135,6 +136,15 @@ class _Tasks:
         finally:
             for future in running.values():
                 future.release()  # so that the cluster forgets it
+
+    def _count_workers(self) -> int:
+        try:
+            return len(self.client.nthreads())
+        except (OSError, CancelledError):
+            raise self._lost() from None
+
+    def _lost(self) -> OffspanError:
+        return OffspanError(f"the cluster {self.dask.place} was lost; what is finished is kept, and the same command goes on from there.")
 
     def _submit(self, task: Task) -> Any:
         resume = self.kept.get(task.name)
@@ -159,7 +169,7 @@ class _Tasks:
                 "workers, or fewer seeds a task."
             ) from None
         except CancelledError:
-            raise OffspanError(f"the cluster {self.dask.place} was lost while {name} ran; the same command goes on from there.") from None
+            raise self._lost() from None
         except Exception as error:  # ours come back as text
             raise OffspanError(f"{name} could not be run on the cluster ({type(error).__name__}: {excerpt(error)}).") from error
         finally:
