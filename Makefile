@@ -43,6 +43,7 @@ harden: $(VENV)/.test
 	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile --hypothesis-profile thorough
 	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q tests/test_fuzz.py
 	@$(BIN)/python tests/kills.py
+	@$(BIN)/python tests/cluster_kills.py
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

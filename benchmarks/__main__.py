@@ -4,6 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-for name in ("lqr", "neural", "estimators", "moments", "selection", "audits"):
+for name in ("lqr", "neural", "estimators", "moments", "selection", "audits", "cluster"):
     print(f"\n== {name}\n", flush=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name(f"{name}.py")), *sys.argv[1:]], check=True)

@@ -24,6 +24,10 @@ show_tracebacks = False  # of errors that are a person's to mend; of others they
 
 Root = Annotated[Path, typer.Option("--folder", help="Where runs are kept.")]
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the spec names.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="PLACE", help="Where tasks run: local:4 (workers here), tcp://host:8786, or a scheduler file."),
+]
 RUNS = Path("runs")
 
 
@@ -46,6 +50,10 @@ def reproduce(
     every: Annotated[bool, typer.Option("--all", help="All presets.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer iterations, for a first look; says so on the figures.")] = False,
     seeds: Annotated[int | None, typer.Option("--seeds", help="This many seeds, 0, 1, …, in place of the preset's.")] = None,
+    seeds_per_task: Annotated[
+        int | None, typer.Option("--seeds-per-task", help="Split the training into tasks of this many seeds, for a cluster.")
+    ] = None,
+    cluster: Cluster = None,
     folder: Root = RUNS,
 ) -> None:
     """Runs experiments of the paper; prints their tables and draws their figures. `selection` stands for all presets selection-…"""
@@ -55,20 +63,42 @@ def reproduce(
         raise OffspanError("name the presets to reproduce (`offspan list` shows them), or say --all.")
     asked = preset_names() if every else [preset for name in names or [] for preset in presets_for(name)]
     specs = [load_preset(name) for name in dict.fromkeys(asked)]
-    for spec in specs:
-        spec = spec if seeds is None else spec.with_seeds(seeds)
-        run_and_report(spec.as_quick() if quick else spec, folder)
+    if seeds is not None:
+        specs = [spec.with_seeds(seeds) for spec in specs]
+    if seeds_per_task is not None:
+        specs = [spec.with_seeds_per_task(seeds_per_task) for spec in specs]
+    with _executor(cluster) as executor:
+        for spec in specs:
+            run_and_report(spec.as_quick() if quick else spec, folder, executor)
 
 
 @app.command("run")
-def run_spec(spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], trust_code: TrustCode = False, folder: Root = RUNS) -> None:
+def run_spec(
+    spec: Annotated[Path, typer.Argument(metavar="SPEC.toml")], trust_code: TrustCode = False, cluster: Cluster = None, folder: Root = RUNS
+) -> None:
     """Runs an experiment of your own."""
     from offspan.experiments.registry import load_spec
 
-    run_and_report(load_spec(spec, trust_code=trust_code), folder)
+    loaded = load_spec(spec, trust_code=trust_code)
+    with _executor(cluster) as executor:
+        run_and_report(loaded, folder, executor)
 
 
-def run_and_report(spec: Any, folder: Path) -> None:
+@contextmanager
+def _executor(cluster: str | None) -> Iterator[Any]:
+    """Where tasks run."""
+    from offspan.experiments.executor import Here
+
+    if cluster is None:
+        yield Here()
+        return
+    from offspan.experiments.cluster import Dask
+
+    with Dask(cluster, say=lambda sentence: console.print(sentence, soft_wrap=True)) as executor:
+        yield executor
+
+
+def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
     """Trains, prints the main table, and leaves figures, tables and animations in the run's folder."""
     from offspan.experiments.run import run
     from offspan.experiments.store import RunFolder
@@ -76,7 +106,7 @@ def run_and_report(spec: Any, folder: Path) -> None:
     from offspan.report.tables import latex_table, markdown_table, terminal_table
 
     with _progress(spec.name) as progress:
-        result = run(spec, folder, progress)
+        result = run(spec, folder, progress, executor=executor, doing=lambda what: progress(None, f"{spec.name}: {what}"))
     other = getattr(spec, "compare_with", None)
     beside = RunFolder(folder / other) if other else None
     if beside is not None and not beside.is_complete():
@@ -96,7 +126,7 @@ def run_and_report(spec: Any, folder: Path) -> None:
 
 @contextmanager
 def _progress(name: str, kept: str = "what was done of {} is kept, and the same command resumes from there") -> Iterator[Any]:
-    """A progress bar, as a function of the share done, and of what is being done. Ctrl-C ends the command with a sentence."""
+    """A progress bar, as a function of the share done and of what is being done, or None. Ctrl-C ends the command with a sentence."""
     columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
     interrupted = False
 
@@ -105,7 +135,7 @@ def _progress(name: str, kept: str = "what was done of {} is kept, and the same 
         interrupted = True
         raise KeyboardInterrupt
 
-    def progress(share: float, doing: str = name) -> None:
+    def progress(share: float | None, doing: str | None = None) -> None:
         # Python drops an exception that is raised inside a finaliser, and with it a Ctrl-C at that moment.
         if interrupted:
             raise KeyboardInterrupt
@@ -285,10 +315,12 @@ def verify(
     seeds: Annotated[int, typer.Option(help="Number of random systems, starts and controllers.")] = 5,
     figures: Annotated[bool, typer.Option("--figures", help="Draw the figures of the theory page, too (at their own settings).")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the statements and stop.")] = False,
+    cluster: Cluster = None,
     folder: Annotated[Path, typer.Option("--folder", help="Where `verify/` is written, over what an earlier verification left.")] = RUNS,
 ) -> None:
     """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
     from offspan.experiments.store import RunFolder
+    from offspan.experiments.verifying import verify_on
     from offspan.files import atomic_write_text
     from offspan.report.theory import json_claims, markdown_claims, statement_text, terminal_claims, theory_figures
     from offspan.theory import verify as theory
@@ -302,10 +334,9 @@ def verify(
 
     settings = theory.Settings(dim, horizon, seeds)
     asked = labels or list(theory.STATEMENTS)
-    begun, width = iter(range(len(asked))), max(map(len, asked))
-    with _progress("verify", kept="no claims were written") as progress:
-        on_statement = lambda label: progress(next(begun) / len(asked), f"{label:{width}}")  # noqa: E731
-        claims = list(theory.verify(labels or (), settings, on_statement))
+    width = max(map(len, asked))
+    with _executor(cluster) as executor, _progress("verify", kept="no claims were written") as progress:
+        claims = verify_on(executor, labels or (), settings, lambda share, doing: progress(share, f"{doing:{width}}"))
     console.print(terminal_claims(claims, settings))
     target = folder / "verify"
     target.mkdir(parents=True, exist_ok=True)

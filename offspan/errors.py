@@ -145,6 +145,7 @@ EXTRAS = {
     "control": "control",
     "onnx": "policies",
     "safetensors": "policies",
+    "distributed": "cluster",
 }
 
 

@@ -1,6 +1,7 @@
 """Files: atomic writes, arrays without pickle, and folders that one process locks."""
 
 import functools
+import io
 import os
 import tempfile
 import warnings
@@ -60,14 +61,22 @@ def atomic_write_text(path: Path, text: str) -> None:
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file; nothing in it is unpickled."""
     try:
-        with warnings.catch_warnings(), path.open("rb") as file:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {str(path)!r}.") from None
+    with file:
+        return arrays_in(file, str(path))
+
+
+def arrays_in(file: io.BufferedIOBase, source: str) -> dict[str, np.ndarray]:
+    """Likewise of an open file; `source` is named in errors."""
+    try:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns of a damaged header before it refuses it
             with np.load(file, allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
-    except FileNotFoundError:
-        raise FileNotFoundError(f"there is no file {str(path)!r}.") from None
     except Exception as error:  # of a damaged file NumPy and zipfile raise almost anything
-        raise OffspanError(f"{path} is not an .npz file of plain arrays ({excerpt(error)}).") from error
+        raise OffspanError(f"{source} is not an .npz file of plain arrays ({excerpt(error)}).") from error
 
 
 @contextmanager

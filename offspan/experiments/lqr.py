@@ -1,8 +1,8 @@
 """A sweep of linear controllers: every combination of a spec's lists is a run, and all runs of one shape are one batch."""
 
 import itertools
-from collections.abc import Mapping
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ import xarray as xr
 from offspan.baselines import minimal_cost
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, check_known
+from offspan.experiments.parts import joined, part_names, seed_groups
 from offspan.experiments.registry import FAMILIES
 from offspan.experiments.spec import Arrays, Matrix, Name, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
 from offspan.problems import LQR
@@ -33,6 +34,7 @@ class Matrices(Strict):
 class LQRSpec(Spec):
     """A sweep of linear controllers: every combination of the lists below is a run, trained on e_1..e_n or on `seen_states`."""
 
+    splits_by_seeds: ClassVar[bool] = True
     kind: Literal["lqr"] = "lqr"
     systems: list[str] = pydantic.Field(min_length=1)
     dim: list[Positive] = pydantic.Field(min_length=1)
@@ -102,16 +104,22 @@ class Setting(NamedTuple):
 
 
 def distinct_runs(spec: LQRSpec) -> tuple[list[Setting], np.ndarray]:
-    """The runs that can differ, and for each (system, learning rate, seen, seed) which of them it is.
+    """The runs that can differ, task by task, and for each (system, learning rate, seen, seed) which of them it is.
 
     A system that does not depend on the seed has one run for all seeds.
     """
     every = itertools.product(spec.systems, spec.learning_rate, seen_counts(spec), spec.seeds)
     every_run = [Setting(system, rate, seen, seed if spec.depends_on_seed(system) else spec.seeds[0]) for system, rate, seen, seed in every]
-    distinct = list(dict.fromkeys(every_run))
+    distinct = sorted(dict.fromkeys(every_run), key=_group_of(spec))
     place = {run: i for i, run in enumerate(distinct)}
     shape = len(spec.systems), len(spec.learning_rate), len(seen_counts(spec)), len(spec.seeds)
     return distinct, np.array([place[run] for run in every_run]).reshape(shape)
+
+
+def _group_of(spec: LQRSpec) -> Callable[[Setting], int]:
+    """The place of the group of seeds that a run belongs to."""
+    place = {seed: i for i, seeds in enumerate(seed_groups(spec, spec.seeds)) for seed in seeds}
+    return lambda run: place[run.seed]
 
 
 def seen_counts(spec: LQRSpec) -> list[int]:
@@ -128,18 +136,24 @@ def problem_of(spec: LQRSpec, run: Setting, dim: int, horizon: int) -> LQR:
 
 
 def tasks(spec: LQRSpec) -> list[Task]:
-    """One for each shape."""
-    return [Task(_task_name(*shape), float(shape[0] ** 2 * shape[1])) for shape in spec.shapes()]
+    """One for each shape, or for some of its seeds."""
+    return [
+        Task(name, float(dim**2 * horizon * len(runs)))
+        for dim, horizon in spec.shapes()
+        for name, runs in _parts(spec, dim, horizon).items()
+    ]
 
 
-def _task_name(dim: int, horizon: int) -> str:
-    return f"dim-{dim}-horizon-{horizon}"
+def _parts(spec: LQRSpec, dim: int, horizon: int) -> dict[str, list[Setting]]:
+    """The runs of each task of a shape."""
+    groups = [list(runs) for _, runs in itertools.groupby(distinct_runs(spec)[0], _group_of(spec))]
+    return dict(zip(part_names(f"dim-{dim}-horizon-{horizon}", spec, len(groups)), groups, strict=True))
 
 
 def run_task(spec: LQRSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
-    """The batch of one shape."""
-    dim, horizon = next(shape for shape in spec.shapes() if _task_name(*shape) == name)
-    runs, _ = distinct_runs(spec)
+    """The batch of one shape, or of some of its seeds."""
+    dim, horizon = next(shape for shape in spec.shapes() if name in _parts(spec, *shape))
+    runs = _parts(spec, dim, horizon)[name]
     problems = [problem_of(spec, run, dim, horizon) for run in runs]
     batch = train_lqr_batch(
         problems,
@@ -161,7 +175,7 @@ def restored(arrays: Arrays) -> Batch:
 def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     """Matrices of smaller dimensions are filled up with NaN."""
     runs, place = distinct_runs(spec)
-    batches = [restored(results[_task_name(*shape)]) for shape in spec.shapes()]
+    batches = [restored(joined([results[name] for name in _parts(spec, *shape)])) for shape in spec.shapes()]
     outer = len(spec.dim), len(spec.horizon)
     most_states, most_controls = max(batch.K.shape[2] for batch in batches), max(batch.K.shape[1] for batch in batches)
 

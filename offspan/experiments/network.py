@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from offspan.baselines import adversarial_objective
 from offspan.controllers import MLP, Bounded
 from offspan.errors import OffspanError
 from offspan.experiments.lqr import STATUS_FLAGS
+from offspan.experiments.parts import joined, part_names, seed_groups
 from offspan.experiments.registry import preset_of, system
 from offspan.experiments.spec import (
     Arrays,
@@ -103,6 +104,7 @@ class NetworkSpec(Networks):
     States and targets that are shorter than the problem's states are filled up with zeros.
     """
 
+    splits_by_seeds: ClassVar[bool] = True
     kind: Literal["network"]
     problem: str
     seen_states: Matrix
@@ -145,22 +147,33 @@ for _objective in OBJECTIVES[:2]:
 
 
 def tasks(spec: NetworkSpec) -> list[Task]:
-    """The three objectives, by the states that an iteration rolls out."""
+    """The three objectives, or some of their seeds, by the states that an iteration rolls out."""
     seen, unseen = len(spec.seen_states), len(spec.unseen_states)
-    return [Task(name, float(weight)) for name, weight in zip(OBJECTIVES, (seen, seen + unseen, unseen), strict=True)]
+    return [
+        Task(name, float(states * len(seeds)))
+        for objective, states in zip(OBJECTIVES, (seen, seen + unseen, unseen), strict=True)
+        for name, seeds in _parts(spec, objective).items()
+    ]
+
+
+def _parts(spec: NetworkSpec, objective: str) -> dict[str, list[int]]:
+    """The seeds of each task of an objective."""
+    groups = seed_groups(spec, seeds_of(spec, objective))
+    return dict(zip(part_names(objective, spec, len(groups)), groups, strict=True))
 
 
 def run_task(spec: NetworkSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
-    """All seeds of one objective."""
+    """All seeds of one objective, or some of them."""
+    objective = next(objective for objective in OBJECTIVES if name in _parts(spec, objective))
     problem, seen, unseen, _ = make(spec)
-    starts = [spec.first_controller(problem, seed) for seed in seeds_of(spec, name)]
+    starts = [spec.first_controller(problem, seed) for seed in _parts(spec, objective)[name]]
     batch = train_batch(
         problem,
         starts,
-        unseen if name == "minimal_cost" else seen,
-        optimizer=getattr(spec, name).transformation(),
+        unseen if objective == "minimal_cost" else seen,
+        optimizer=getattr(spec, objective).transformation(),
         iterations=spec.iterations,
-        loss=_loss(spec, name),
+        loss=_loss(spec, objective),
         stop=spec.stopping_rule(),
         record_every=spec.evaluate_every,
         resume=None if resume is None else Batch.from_arrays(resume, starts[0]),
@@ -190,7 +203,8 @@ def seeds_of(spec: NetworkSpec, objective: str) -> list[int]:
 def to_dataset(spec: NetworkSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     """Variables of each objective begin with its name. Trajectories are those of the runs that the paper's figures show."""
     problem, seen, unseen, _ = make(spec)
-    batches = {name: Batch.from_arrays(results[name], spec.first_controller(problem, 0)) for name in OBJECTIVES}
+    trained = {objective: joined([results[name] for name in _parts(spec, objective)]) for objective in OBJECTIVES}
+    batches = {objective: Batch.from_arrays(arrays, spec.first_controller(problem, 0)) for objective, arrays in trained.items()}
     data: dict[str, tuple] = {
         "seen_state": (("seen", "state"), seen, {"long_name": "S, one state a row"}),
         "unseen_state": (("unseen", "state"), unseen, {"long_name": "U, one state a row"}),

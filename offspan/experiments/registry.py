@@ -149,7 +149,7 @@ def presets_for(name: str) -> list[str]:
 
 def preset_of(spec: Spec) -> str | None:
     """The preset whose settings these are, whatever the name, the seeds and the iterations."""
-    free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations", "compare_with"}
+    free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations", "compare_with", "seeds_per_task"}
     ours = spec.model_dump(exclude=free)
     return next((name for name in preset_names() if load_preset(name).model_dump(exclude=free) == ours), None)
 

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,7 @@ from offspan.baselines import minimal_cost
 from offspan.errors import OffspanError, check_known
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import Networks, Objective
+from offspan.experiments.parts import part_names, seed_groups
 from offspan.experiments.registry import FAMILIES, SYSTEMS, system
 from offspan.experiments.selection_training import Instance, instance, stopping, train_sets
 from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Task, filled, result_attributes
@@ -33,6 +34,7 @@ class SelectionSpec(Networks):
     LQR, unless they are given; states that are shorter than the problem's are filled up with zeros.
     """
 
+    splits_by_seeds: ClassVar[bool] = True
     kind: Literal["selection"]
     problem: str
     dim: Positive | None = None
@@ -121,23 +123,41 @@ POOL_KEY = 20_241  # of the random sets; the same for all seeds, so that methods
 
 def tasks(spec: SelectionSpec) -> list[Task]:
     """A choice for each seed, training on all sets, and for networks on all candidates, by the states that an iteration rolls out."""
-    count = len(spec.pool())
     pilots = spec.choose * spec.pilot_sets * spec.pilot_iterations / spec.iterations / 4
     choices = [Task(_choice(seed), pilots / len(spec.seeds)) for seed in spec.seeds]
-    training = Task("sets", float(_pool_size(spec) * spec.choose), needs=tuple(task.name for task in choices))
-    return [*choices, training, *([] if spec.is_lqr() else [Task("all-candidates", float(count))])]
+    needs, whole = tuple(task.name for task in choices), len(spec.seeds)
+
+    def training(name: str, states: int, needs: tuple[str, ...] = ()) -> list[Task]:
+        return [Task(part, states * len(seeds) / whole, needs) for part, seeds in _parts(spec, name).items()]
+
+    sets = training("sets", _pool_size(spec) * spec.choose, needs)
+    return [*choices, *sets, *([] if spec.is_lqr() else training("all-candidates", len(spec.pool())))]
 
 
 def _choice(seed: int) -> str:
     return f"choice-{seed}"
 
 
+def _parts(spec: SelectionSpec, name: str) -> dict[str, list[int]]:
+    """The seeds of each task of a training."""
+    groups = seed_groups(spec, spec.seeds)
+    return dict(zip(part_names(name, spec, len(groups)), groups, strict=True))
+
+
 def run_task(spec: SelectionSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
-    if name == "sets":
-        return train_sets(spec, all_sets(spec, needed), resume, on_chunk)
-    if name == "all-candidates":
-        return train_sets(spec, np.arange(len(spec.pool()))[None], resume, on_chunk)
-    return _choose(spec, int(name.removeprefix("choice-")), resume, on_chunk)
+    if name.startswith("choice-"):
+        return _choose(spec, int(name.removeprefix("choice-")), resume, on_chunk)
+    on_sets = name in _parts(spec, "sets")
+    sets = all_sets(spec, needed) if on_sets else np.arange(len(spec.pool()))[None]
+    seeds = _parts(spec, "sets" if on_sets else "all-candidates")[name]
+    return train_sets(spec.model_copy(update={"seeds": seeds}), sets, resume, on_chunk)
+
+
+def _trained(spec: SelectionSpec, name: str, results: Mapping[str, Arrays]) -> Arrays:
+    """The records of a training, run after run."""
+    parts = [results[part] for part in _parts(spec, name)]
+    axes = {"cost": 1, "alignment": 1, "coverage": 1, "codes": 0, "iterations": 0}
+    return {record: np.concatenate([part[record] for part in parts], axis) for record, axis in axes.items()}
 
 
 def _choose(spec: SelectionSpec, seed: int, resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
@@ -200,7 +220,7 @@ def _choices(spec: SelectionSpec, results: Mapping[str, Arrays], name: str) -> n
 
 def to_dataset(spec: SelectionSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     """Costs J, one for each candidate, of every set from every seed; what each method chose; and what was known before training."""
-    trained = results["sets"]
+    trained = _trained(spec, "sets", results)
     chosen, rollouts, own_cost, explores = (_choices(spec, results, name) for name in ("chosen", "rollouts", "own_cost", "explores"))
     pool, every, sets = spec.pool(), [instance(spec, seed) for seed in spec.seeds], all_sets(spec, results)
     shape = len(every), len(sets)
@@ -217,7 +237,7 @@ def to_dataset(spec: SelectionSpec, results: Mapping[str, Arrays]) -> xr.Dataset
     choice = np.array([[place[tuple(one)] for one in of_seed] for of_seed in chosen.tolist()])
     costs = laid_out(trained["cost"])
     scores = [_scores(spec, instance, pool, sets) for instance in every]
-    least_cost = _least(every, pool, [results[name] for name in ("sets", "all-candidates") if name in results], own_cost)
+    least_cost = _least(every, pool, [trained, *([] if spec.is_lqr() else [_trained(spec, "all-candidates", results)])], own_cost)
     data: dict[str, tuple] = {
         "candidates": (("candidate", "state"), pool, {"long_name": "the states to choose from"}),
         "sets": (("set", "seen"), sets, {"long_name": "indices of the candidates in each set"}),

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import pydantic
@@ -56,6 +56,8 @@ class Spec(Strict):
     precision: Literal["float32", "float64"] = "float64"
     quick_iterations: Positive | None = None
     quick: bool = False
+    seeds_per_task: Positive | None = None  # that a task trains; all of them by default
+    splits_by_seeds: ClassVar[bool] = False  # whether this kind of experiment can
 
     @pydantic.field_validator("seeds", mode="before")
     @classmethod
@@ -70,6 +72,12 @@ class Spec(Strict):
             raise OffspanError(f"has a value twice: {values}")
         return values
 
+    @pydantic.model_validator(mode="after")
+    def _can_be_split(self):
+        if self.seeds_per_task is not None and not self.splits_by_seeds:
+            raise OffspanError(f"`seeds_per_task` has no effect on experiments of the kind {self.kind}; leave it out")
+        return self
+
     def as_quick(self) -> "Spec":
         """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
         iterations = self.quick_iterations or max(self.iterations // 20, 1)
@@ -81,6 +89,14 @@ class Spec(Strict):
             raise OffspanError(f"the number of seeds is {count}, but must be from 1 to 100,000.")
         return self._variant(f"{count}-seeds", seeds=list(range(count)))
 
+    def with_seeds_per_task(self, count: int) -> "Spec":
+        """The same experiment in more tasks, under a name of its own."""
+        if not self.splits_by_seeds:
+            raise OffspanError(f"{self.name} is of the kind {self.kind}, whose tasks are not split by seeds; leave --seeds-per-task out.")
+        if count < 1:
+            raise OffspanError(f"the number of seeds a task is {count}, but must be at least 1.")
+        return self._variant(f"{count}-a-task", seeds_per_task=count)
+
     def _variant(self, suffix: str, **update: Any) -> "Spec":
         """The same with other values, under a name of its own; a run that it is compared with is varied likewise."""
         other = getattr(self, "compare_with", None)
@@ -89,7 +105,8 @@ class Spec(Strict):
 
     def digest(self) -> str:
         """Which experiment this is: a hash of all of it but its title."""
-        content = json.dumps(self.model_dump(mode="json", exclude={"title"}), sort_keys=True)
+        absent = {"seeds_per_task"} if self.seeds_per_task is None else set()  # earlier runs have no such key
+        content = json.dumps(self.model_dump(mode="json", exclude={"title"} | absent), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 
     def check(self) -> None:

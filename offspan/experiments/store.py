@@ -24,17 +24,27 @@ import offspan
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.registry import check_result, kind, load_spec
 from offspan.experiments.spec import Arrays, Spec, to_toml
-from offspan.files import atomic_write, atomic_write_text, excerpt, lock, read_arrays
+from offspan.files import arrays_in, atomic_write, atomic_write_text, excerpt, lock, read_arrays
 
 HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
 
 
 class Checkpoint(NamedTuple):
-    """What a task resumes from, the share of it that is done, and the seconds that went into it."""
+    """What a task resumes from, the share of it that is done, the seconds that went into it, and where it ran."""
 
     arrays: Arrays
     share: float
     seconds: float
+    origin: Mapping[str, Any] = {}  # host, processor, device; numbers and texts
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        told = {"share": self.share, "seconds": self.seconds, "origin": json.dumps(dict(self.origin))}
+        return {**self.arrays, **{name: np.asarray(value) for name, value in told.items()}}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Checkpoint":
+        share, seconds = float(arrays.pop("share")), float(arrays.pop("seconds"))
+        return cls(arrays, share, seconds, json.loads(str(arrays.pop("origin", "{}"))))
 
 
 class RunFolder:
@@ -103,9 +113,8 @@ class RunFolder:
         return self.checkpoints / f"{task}.npz"
 
     def save_checkpoint(self, spec: Spec, task: str, checkpoint: Checkpoint) -> None:
-        arrays, share, seconds = checkpoint
         self._make(self.checkpoints)
-        save_arrays(self._checkpoint(task), {**arrays, "share": np.asarray(share), "seconds": np.asarray(seconds)}, spec.digest())
+        save_arrays(self._checkpoint(task), checkpoint.to_arrays(), spec.digest())
 
     def load_checkpoint(self, spec: Spec, task: str) -> Checkpoint | None:
         """Of a task of this spec, if there is one."""
@@ -113,9 +122,7 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            arrays = load_arrays(path, spec.digest())
-            share, seconds = float(arrays.pop("share")), float(arrays.pop("seconds"))
-            return Checkpoint(arrays, share, seconds)
+            return Checkpoint.from_arrays(load_arrays(path, spec.digest()))
         except OffspanError as error:
             raise OffspanError(f"the checkpoint {path} cannot be used ({excerpt(error)}); delete it to start that task again.") from error
 
@@ -238,18 +245,37 @@ def _commit() -> str | None:
 
 def save_arrays(path: Path, arrays: Arrays, digest: str) -> None:
     """With a checksum, and the digest of what they belong to."""
-    content = {**arrays, "digest": np.asarray(digest)}
 
     def write(path: Path) -> None:
         with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, checksum=np.asarray(_checksum(content)), **content)
+            _write_arrays(file, arrays, digest)
 
     atomic_write(path, write)
 
 
 def load_arrays(path: Path, digest: str) -> dict[str, np.ndarray]:
     """Of `save_arrays`, whole and of this digest."""
-    arrays = read_arrays(path)
+    return _checked(read_arrays(path), digest)
+
+
+def pack(checkpoint: Checkpoint, digest: str) -> bytes:
+    """To be sent to another process: what `save_arrays` writes."""
+    file = io.BytesIO()
+    _write_arrays(file, checkpoint.to_arrays(), digest)
+    return file.getvalue()
+
+
+def unpack(content: bytes, digest: str) -> Checkpoint:
+    """Of `pack`, whole and of this digest."""
+    return Checkpoint.from_arrays(_checked(arrays_in(io.BytesIO(content), "what was sent"), digest))
+
+
+def _write_arrays(file: io.BufferedIOBase, arrays: Arrays, digest: str) -> None:
+    content = {**arrays, "digest": np.asarray(digest)}
+    np.savez(file, allow_pickle=False, checksum=np.asarray(_checksum(content)), **content)
+
+
+def _checked(arrays: dict[str, np.ndarray], digest: str) -> dict[str, np.ndarray]:
     if str(arrays.pop("checksum", "")) != _checksum(arrays):
         raise OffspanError("it is not as it was written")
     if str(arrays.pop("digest")) != digest:

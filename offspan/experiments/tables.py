@@ -120,6 +120,13 @@ class SystemTable(Strict):
                 "--trust-code."
             )
 
+    def check_travels(self, this_machine: bool) -> None:
+        """Raises where it names what a worker of a cluster must not run, or may not have."""
+        if self.factory is not None or ":" in (self.gymnasium or ""):
+            raise OffspanError(f"`system` names code, {self.label!r}, which no cluster is sent; run the spec without --cluster.")
+        if self.mujoco is not None and not this_machine:
+            raise OffspanError(f"`system` names a file, {self.label!r}, which other machines may not have; use --cluster local:N.")
+
     def _current_fingerprint(self) -> str:
         """Of the model's file, or the module's where it lies in the folder; else empty."""
         named = self.mujoco or (f"{self.factory.partition(':')[0].replace('.', '/')}.py" if self.factory else None)

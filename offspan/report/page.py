@@ -174,11 +174,9 @@ def _count(claims: list[dict[str, Any]]) -> tuple[int, int]:
 
 
 def _words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_words(one)}" for key, one in value.items())
-    if isinstance(value, list):
-        shown = ", ".join(map(str, value[:8]))
-        return shown if len(value) <= 8 else f"{shown}, … ({len(value)} in all)"
+    if isinstance(value, dict | list):
+        parts = [f"{key} {_words(one)}" for key, one in value.items()] if isinstance(value, dict) else list(map(_words, value))
+        return ", ".join(parts) if len(parts) <= 8 else f"{', '.join(parts[:8])}, … ({len(parts)} in all)"
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 

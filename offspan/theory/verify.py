@@ -66,23 +66,33 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
     >>> [claim.verdict for claim in verify(["lem:shift_Kpg_K2"])]
     ['holds']
     """
+    settings = checked_settings(labels, settings)
+    for label in labels or STATEMENTS:
+        on_statement(label)
+        yield from claims_of(label, settings, by_name=bool(labels))
+
+
+def checked_settings(labels: Sequence[str], settings: Settings) -> Settings:
+    """Raises where these statements cannot be verified with these settings."""
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise OffspanError("verify: claims need float64, but jax works in float32: call jax.config.update('jax_enable_x64', True) first.")
     dim, horizon = (as_count("verify", name, getattr(settings, name), least=2) for name in ("dim", "horizon"))
-    settings = Settings(dim, horizon, as_count("verify", "seeds", settings.seeds, least=1))
     for label in labels:
         if label not in STATEMENTS:
             hint = nearest(label, list(STATEMENTS))
             raise OffspanError(f"verify: there is no statement {label!r}{hint}; `offspan verify --list` shows them.")
-    for label in labels or STATEMENTS:
-        on_statement(label)
-        try:
-            worst: dict[str, Claim] = {}  # of the claims of one text
-            for claim in STATEMENTS[label](settings):
-                if claim.text not in worst or claim.excess > worst[claim.text].excess:
-                    worst[claim.text] = claim._replace(label=label)
-            yield from worst.values()
-        except DoesNotApplyError as error:
-            if labels:
-                raise DoesNotApplyError(f"{label}: {error}") from error
-            yield Claim(str(error), float("nan"), NONE, float("nan"), 0.0, "", label)
+    return Settings(dim, horizon, as_count("verify", "seeds", settings.seeds, least=1))
+
+
+def claims_of(label: str, settings: Settings, by_name: bool) -> list[Claim]:
+    """Of one statement: of the claims of one text, that which is closest to failing."""
+    worst: dict[str, Claim] = {}
+    try:
+        for claim in STATEMENTS[label](settings):
+            if claim.text not in worst or claim.excess > worst[claim.text].excess:
+                worst[claim.text] = claim._replace(label=label)
+    except DoesNotApplyError as error:
+        if by_name:
+            raise DoesNotApplyError(f"{label}: {error}") from error
+        return [Claim(str(error), float("nan"), NONE, float("nan"), 0.0, "", label)]
+    return list(worst.values())

@@ -1,0 +1,59 @@
+"""What a cluster costs and gains: the same tasks here, on one worker and on two, in one run.
+
+    python benchmarks/cluster.py [--quick]
+
+Tasks are sweeps of one system, all of one shape. Each place runs them twice under other names, and the second time counts: everything is
+compiled by then. The overhead of a task is the time of all workers that is not spent in tasks, over the number of tasks; it has in it what
+this process does with each result, and the result of the whole run.
+"""
+
+import contextlib
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import jax
+
+from offspan.experiments.cluster import Dask
+from offspan.experiments.executor import Here
+from offspan.experiments.lqr import LQRSpec
+from offspan.experiments.run import run
+from offspan.experiments.store import RunFolder
+
+TASKS = 50 if "--quick" in sys.argv else 200
+
+
+def seconds(executor, name: str, iterations: int, folder: Path) -> tuple[float, float]:
+    """Wall time, and the time that the tasks took on their own."""
+    content = {"systems": ["gaussian"], "dim": [5], "horizon": [5], "seen": [1], "seeds": TASKS, "learning_rate": [1e-3]}
+    spec = LQRSpec.model_validate({**content, "name": name, "iterations": iterations, "seeds_per_task": 1})
+    started = time.perf_counter()
+    run(spec, folder, lambda share: None, executor=executor)
+    return time.perf_counter() - started, RunFolder(folder / name).provenance()["seconds"]
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
+    print(f"{TASKS} tasks of one run each, D = H = 5; {os.cpu_count()} cores")
+    print(f"{'iterations':>12}{'place':>10}{'first':>9}{'again':>9}{'in tasks':>10}{'overhead a task':>17}{'speed-up':>10}")
+    with tempfile.TemporaryDirectory() as folder:
+        for iterations in (1_000, 20_000) if "--quick" in sys.argv else (1_000, 20_000, 100_000):
+            alone = 0.0
+            for workers in (0, 1, 2):
+                place = f"local:{workers}" if workers else "here"
+                with Dask(place, say=print) if workers else contextlib.nullcontext(Here()) as executor:
+                    first, _ = seconds(executor, f"{workers}-{iterations}-a", iterations, Path(folder))
+                    wall, inside = seconds(executor, f"{workers}-{iterations}-b", iterations, Path(folder))
+                alone = alone or wall
+                overhead = 1e3 * (wall * max(workers, 1) - inside) / TASKS
+                print(
+                    f"{iterations:>12,}{place:>10}{first:>7.1f} s{wall:>7.1f} s{inside:>8.1f} s{overhead:>14.1f} ms{alone / wall:>10.2f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Where tasks run: in this process, one after another (`Here`), or on a cluster (`offspan.experiments.cluster`)."""
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+
+from offspan.experiments.spec import Arrays, OnChunk, Task
+from offspan.experiments.store import Checkpoint
+
+CHECKPOINT_SECONDS = 10.0
+Progress = Callable[[float, str], Any]  # called with the share done, from 0 to 1, and what is being done
+
+
+@runtime_checkable
+class Work(Protocol):
+    """What is cut into tasks. It goes to another process as text, from which `from_text` makes it there."""
+
+    def digest(self) -> str: ...
+
+    def to_text(self) -> str: ...
+
+    def check_travels(self, this_machine: bool) -> None:
+        """Raises where it names what other processes, or other machines, do not have."""
+        ...
+
+    def run_task(self, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
+        """The result of a task, from the results that it needs and from where it was left."""
+        ...
+
+
+@runtime_checkable
+class Kept(Protocol):
+    """Where the checkpoints of tasks are kept: a dict, or a folder."""
+
+    def get(self, name: str, /) -> Checkpoint | None: ...
+
+    def __setitem__(self, name: str, checkpoint: Checkpoint, /) -> None: ...
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """A place where tasks run. The same tasks have the same results on every one."""
+
+    def run(self, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress) -> None:
+        """Brings every task to its end, each after those that it needs, and each into `kept` as soon as it is there."""
+        ...
+
+
+@dataclass(frozen=True)
+class Here:
+    """In this process. A task that is interrupted leaves a checkpoint of its last whole chunk, and resumes from it."""
+
+    checkpoint_seconds: float = CHECKPOINT_SECONDS
+
+    def run(self, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress) -> None:
+        whole, before = sum(task.weight for task in tasks), 0.0
+        for task in tasks:
+
+            def report(share: float, task=task, before=before) -> None:
+                progress((before + task.weight * share) / whole, task.name)
+
+            self._finish(work, task, kept, report)
+            before += task.weight
+
+    def _finish(self, work: Work, task: Task, kept: Kept, progress: Callable[[float], Any]) -> None:
+        latest = kept.get(task.name)
+        if is_done(latest):
+            return
+        saved = time.monotonic()
+
+        def on_chunk(checkpoint: Checkpoint) -> None:
+            nonlocal latest, saved
+            latest = checkpoint
+            progress(checkpoint.share)
+            if time.monotonic() - saved >= self.checkpoint_seconds:
+                kept[task.name] = checkpoint
+                saved = time.monotonic()
+
+        try:
+            latest = execute(work, task.name, needed(task, kept), latest, on_chunk)
+        finally:
+            if latest is not None:
+                kept[task.name] = latest
+
+
+def is_done(checkpoint: Checkpoint | None) -> bool:
+    return checkpoint is not None and checkpoint.share == 1
+
+
+def needed(task: Task, kept: Kept) -> dict[str, Arrays]:
+    """The results of the tasks that this one needs, which are there."""
+    found = {name: kept.get(name) for name in task.needs}
+    return {name: checkpoint.arrays for name, checkpoint in found.items() if checkpoint is not None}
+
+
+def execute(
+    work: Work, name: str, needed: Mapping[str, Arrays], latest: Checkpoint | None, on_chunk: Callable[[Checkpoint], Any]
+) -> Checkpoint:
+    """A task at its end, from where it was left."""
+    spent, started = latest.seconds if latest else 0.0, time.monotonic()
+    seconds = lambda: spent + time.monotonic() - started  # noqa: E731
+    resume = latest.arrays if latest else None
+    arrays = work.run_task(name, needed, resume, lambda share, arrays: on_chunk(Checkpoint(arrays, share, seconds())))
+    return Checkpoint(arrays, 1.0, seconds(), _origin())
+
+
+def _origin() -> dict[str, str]:
+    device = jax.devices()[0]
+    return {"host": platform.node(), "processor": _processor(), "device": f"{device.platform}, {device.device_kind}"}
+
+
+@cache
+def _processor() -> str:
+    """The name of its model, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

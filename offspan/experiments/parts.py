@@ -1,0 +1,39 @@
+"""Seeds shared out over tasks, and what the tasks trained put together again."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from offspan.experiments.spec import Arrays, Spec
+
+
+def seed_groups(spec: Spec, seeds: Sequence[int]) -> list[list[int]]:
+    """The seeds of each task."""
+    size = spec.seeds_per_task or len(seeds)
+    return [list(seeds[first : first + size]) for first in range(0, len(seeds), size)]
+
+
+def part_names(name: str, spec: Spec, count: int) -> list[str]:
+    """Of so many tasks; where all seeds are one, it keeps the name."""
+    return [name] if spec.seeds_per_task is None else [f"{name}-part-{part}" for part in range(count)]
+
+
+def joined(parts: Sequence[Arrays]) -> Arrays:
+    """The arrays of one batch from those of its parts, run after run: `Batch.to_arrays`, without what only a resumed batch needs.
+
+    Batches end when their last run has ended, so that parts may have fewer records than others: NaN in their place.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    recorded = np.unique(np.concatenate([part["recorded"] for part in parts]))
+
+    def aligned(part: Arrays, name: str) -> np.ndarray:
+        if name != "cost" and not name.startswith("measures."):
+            return part[name]
+        record = np.full((len(part[name]), len(recorded)), np.nan, part[name].dtype)
+        record[:, np.searchsorted(recorded, part["recorded"])] = part[name]
+        return record
+
+    by_run = [name for name in parts[0] if name in ("codes", "iterations", "cost") or name.startswith(("weights.", "measures."))]
+    together = {name: np.concatenate([aligned(part, name) for part in parts]) for name in by_run}
+    return {**together, "recorded": recorded, "done": parts[0]["done"], "since": parts[0]["since"]}
