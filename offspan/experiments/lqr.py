@@ -42,6 +42,7 @@ class LQRSpec(Spec):
     seen: Annotated[list[Positive], pydantic.Field(min_length=1)] | None = None
     seen_states: Matrix | None = None
     learning_rate: list[Rate] = pydantic.Field(min_length=1)
+    clip: Rate | None = None  # the largest norm of a gradient
     record_every: Positive = 100
     compare_with: str | None = None
     matrices: dict[Name, Matrices] = pydantic.Field({})
@@ -159,6 +160,7 @@ def run_task(spec: LQRSpec, name: str, needed: Mapping[str, Arrays], resume: Arr
         problems,
         [seen_set(spec, dim, run.seen) for run in runs],
         learning_rate=[run.learning_rate for run in runs],
+        clip=spec.clip,
         iterations=spec.iterations,
         record_every=spec.record_every,
         resume=None if resume is None else restored(resume),
@@ -226,7 +228,8 @@ def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
         "seed": spec.seeds,
         "iteration": batches[0].recorded,
     }
-    return xr.Dataset(data, coords=coords, attrs=result_attributes(spec))
+    clip = {} if spec.clip is None else {"clip": spec.clip}
+    return xr.Dataset(data, coords=coords, attrs={**result_attributes(spec), **clip})
 
 
 def _least(problem: LQR, x0s: np.ndarray) -> float:

@@ -34,6 +34,18 @@ def joined(parts: Sequence[Arrays]) -> Arrays:
         record[:, np.searchsorted(recorded, part["recorded"])] = part[name]
         return record
 
-    by_run = [name for name in parts[0] if name in ("codes", "iterations", "cost") or name.startswith(("weights.", "measures."))]
-    together = {name: np.concatenate([aligned(part, name) for part in parts]) for name in by_run}
+    together = {name: np.concatenate([aligned(part, name) for part in parts]) for name in _by_run(parts[0])}
     return {**together, "recorded": recorded, "done": parts[0]["done"], "since": parts[0]["since"]}
+
+
+def taken(batch: Arrays, runs: slice) -> Arrays:
+    """Some runs of a batch, likewise without what only a resumed batch needs; records end where the last of these runs has ended."""
+    some = {name: batch[name][runs] for name in _by_run(batch)}
+    kept = batch["recorded"] <= some["iterations"].max()
+    shorter = {name: values[:, kept] for name, values in some.items() if name == "cost" or name.startswith("measures.")}
+    return {**some, **shorter, "recorded": batch["recorded"][kept], "done": batch["done"], "since": batch["since"]}
+
+
+def _by_run(batch: Arrays) -> list[str]:
+    """The arrays with an axis of runs, but for the state of the loop."""
+    return [name for name in batch if name in ("codes", "iterations", "cost") or name.startswith(("weights.", "measures."))]

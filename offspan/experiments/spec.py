@@ -89,6 +89,12 @@ class Spec(Strict):
             raise OffspanError(f"the number of seeds is {count}, but must be from 1 to 100,000.")
         return self._variant(f"{count}-seeds", seeds=list(range(count)))
 
+    def as_one_program(self) -> "Spec":
+        """The same experiment with its objectives as one program, under a name of its own."""
+        if "together" not in type(self).model_fields:
+            raise OffspanError(f"{self.name} is of the kind {self.kind}, which has no objectives to train together; leave --together out.")
+        return self._variant("together", together=True)
+
     def with_seeds_per_task(self, count: int) -> "Spec":
         """The same experiment in more tasks, under a name of its own."""
         if not self.splits_by_seeds:
@@ -105,7 +111,9 @@ class Spec(Strict):
 
     def digest(self) -> str:
         """Which experiment this is: a hash of all of it but its title."""
-        absent = {"seeds_per_task"} if self.seeds_per_task is None else set()  # earlier runs have no such key
+        # What did not exist when earlier runs were made, and is not used, is left out.
+        later = {"seeds_per_task": None, "together": False, "clip": None}
+        absent = {name for name, unused in later.items() if getattr(self, name, 0) is unused}
         content = json.dumps(self.model_dump(mode="json", exclude={"title"} | absent), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()
 

@@ -63,10 +63,12 @@ class Stages(eqx.Module):
 
 
 class Given(eqx.Module):
-    """What each run is given, with a leading axis of runs: its seen states, and the arrays of its problem where problems differ."""
+    """What each run is given, with a leading axis of runs: its seen states, the arrays of its problem where problems differ, and which of
+    the optimisers is its own where there are several."""
 
     x0s: Float[Array, "*r s n"]
     problem: PyTree = None
+    optimizer: Int[Array, "*r"] | None = None
 
     def of(self, shared: Problem) -> Problem:
         """The problem of one run."""
@@ -217,6 +219,7 @@ def _advance(mesh, settings, structure, given, loop, span):
             found = estimate(run.weights)
             # Line searches and the like want more than the gradient; other optimisers leave it aside.
             extra = {"value": _descended(found), "grad": found.gradient, "value_fn": lambda weights: _descended(estimate(weights))}
+            extra |= {} if given.optimizer is None else {"which": given.optimizer}
             change, optimizer_state = optax.with_extra_args_support(optimizer).update(
                 found.gradient, run.optimizer_state, run.weights, **extra
             )

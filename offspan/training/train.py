@@ -3,6 +3,7 @@
 Each function checks what it was given, and calls the engine.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,7 +77,7 @@ def train_batch(
     controllers: Sequence[Controller],
     x0s: Any,
     *,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformation | Sequence[optax.GradientTransformation],
     iterations: int,
     gradient: Estimator | None = None,
     key: Any = None,
@@ -91,7 +92,8 @@ def train_batch(
     """w_r ← w_r − η ∇J(π_{w_r}; S_r) for every run r at once, each as in `train`  [R24, eq:policy_grad].
 
     The controllers differ in their weights alone; they have the same seen states (s, n), or each its own (r, s, n). The problem is the
-    same for all, or a list of one for each run, which differ in their arrays alone (the A of an LQR, the mass of a pendulum).
+    same for all, or a list of one for each run, which differ in their arrays alone (the A of an LQR, the mass of a pendulum). So is the
+    optimiser; several make every run pay for the updates of all of them.
 
     A run that diverges or stops early changes no bit of the others. `on_chunk` is called with the batch after each chunk of iterations, and
     `resume` continues such a batch bit for bit. An optimiser that draws random numbers draws the same ones for every run; an estimator
@@ -116,14 +118,15 @@ def train_batch(
         x0s = as_floats(where, "x0s", x0s, shape=(len(controllers), None, n), meaning=f"one set of states (s, {n}) for each run")
     else:
         x0s = jnp.repeat(as_states(where, "x0s", x0s, n)[None], len(controllers), axis=0)
-    settings = _checked(where, problem, controllers, x0s, optimizer, gradient, key, loss, stop)
+    shared, own_optimizer = _shared_optimizer(where, optimizer, len(controllers))
+    settings = _checked(where, problem, controllers, x0s, shared, gradient, key, loss, stop)
     settings = settings._replace(stages=_stages(where, problem, iterations, horizons, discounts))
     with own_errors(problem, controllers[0]):
         return run_batch(
             where,
             settings,
             controllers,
-            Given(x0s, arrays),
+            Given(x0s, arrays, own_optimizer),
             key=_key(where, key),
             iterations=as_count(where, "iterations", iterations, least=0),
             record_every=as_count(where, "record_every", record_every, least=1),
@@ -248,6 +251,36 @@ def _shared_problem(where: str, problem: Any, runs: int) -> tuple[Problem, PyTre
         raise OffspanError(f"{where}: `problem` is a list of problems that differ in more than the values of their arrays.")
     arrays = [eqx.filter(one, eqx.is_inexact_array) for one in problem]
     return problem[0], jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
+
+
+def _shared_optimizer(where: str, optimizer: Any, runs: int) -> tuple[Any, Any]:
+    """One optimiser for all runs, and which part of it each uses, where there are several."""
+    if isinstance(optimizer, optax.GradientTransformation) or not isinstance(optimizer, Sequence):
+        return optimizer, None
+    if len(optimizer) != runs or not all(isinstance(one, optax.GradientTransformation) for one in optimizer):
+        raise OffspanError(f"{where}: `optimizer` must be one optax optimiser, or a list of one for each of the {runs} runs.")
+    different = tuple(dict.fromkeys(optimizer))
+    return _one_of(different), jnp.asarray([different.index(one) for one in optimizer])
+
+
+@functools.lru_cache(maxsize=64)
+def _one_of(several: tuple[optax.GradientTransformation, ...]) -> optax.GradientTransformationExtraArgs:
+    """The update of number `which` of them; the states of the others stay as they are."""
+
+    def init(params):
+        return tuple(one.init(params) for one in several)
+
+    def update(updates, state, params=None, **extra):
+        which = extra.pop("which")
+        made = [optax.with_extra_args_support(one).update(updates, own, params, **extra) for one, own in zip(several, state, strict=True)]
+        change = jax.tree.map(lambda *leaves: jnp.stack(leaves)[which], *(change for change, _ in made))
+        kept = [
+            jax.tree.map(lambda new, old, i=i: jnp.where(which == i, new, old), after, before)
+            for i, ((_, after), before) in enumerate(zip(made, state, strict=True))
+        ]
+        return change, tuple(kept)
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _differ_in_arrays_alone(several: Sequence[Any]) -> bool:
