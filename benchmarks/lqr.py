@@ -1,8 +1,8 @@
-"""How fast the LQR batch engine is: against the machine's own matrix products, and against a plain NumPy loop, all in one run.
+"""How fast the LQR batch engine is: against the machine's own matrix products, a plain NumPy loop and a plain program in jax, in one run.
 
     python benchmarks/lqr.py [--quick]
 
-Floating-point operations are counted as 6·D²·|S|·H for one iteration of one run: forward, backward and the gradient's sum.
+It runs on the GPU, if jax has one. Floating-point operations are counted as 6·D²·|S|·H for one iteration of one run: forward, backward and the gradient's sum.
 """
 
 import os
@@ -14,6 +14,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
 
+import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 import offspan  # noqa: E402
@@ -62,6 +63,27 @@ def loop_seconds(dim: int, horizon: int, count: int) -> float:
     return seconds(lambda: numpy_loop(A, np.eye(dim)[:count], RATE, horizon, 20)) / 20
 
 
+def plain_seconds(dim: int, horizon: int, counts: list[int], runs_each: int) -> float:
+    """One iteration of all runs as one would write it in jax: the gradient of a loop over time, for all runs by vmap."""
+    problems, x0s, _ = batch(dim, horizon, counts, runs_each)
+    A, sizes = jnp.stack([problem.A for problem in problems]), jnp.asarray([float(len(x)) for x in x0s])
+    X0 = jnp.stack([jnp.pad(x, ((0, max(counts) - len(x)), (0, 0))) for x in x0s])
+
+    def J(K, A, X, size):
+        M, X = A + K, X.T
+        total = jnp.sum(X**2)
+        for _ in range(horizon):
+            X = M @ X
+            total += jnp.sum(X**2)
+        return total / size
+
+    def update(_, K):
+        return K - RATE * jax.vmap(jax.grad(J))(K, A, X0, sizes)
+
+    descend = jax.jit(lambda K, count: jax.lax.fori_loop(0, count, update, K))
+    return seconds(lambda: descend(jnp.zeros_like(A), 100).block_until_ready()) / 100
+
+
 def batch(dim: int, horizon: int, counts: list[int], runs_each: int):
     """`runs_each` Gaussian systems for each number of seen states, and the operations of one iteration of all of them."""
     problems = [offspan.gaussian(jax.random.key(seed), dim, horizon=horizon) for _ in counts for seed in range(runs_each)]
@@ -106,6 +128,11 @@ def main() -> None:
         runs = len(counts) * runs_each
         cells = f"({dim}, {horizon})", runs, f"{1e6 * each:.1f}", f"{runs / each:,.0f}", f"{rate:.1f}", f"{rate / peak:.1%}", f"{ratio:.0f}"
         print("".join(f"{cell:>19}" for cell in (*cells, f"{compiling:.1f}")))
+    print("\nsizes: 64 runs, |S| = 4; beside a plain program in jax")
+    for dim, horizon in ((5, 5), (8, 8), (12, 12), (16, 16), (24, 24), (40, 40)):
+        each, rate, _ = measure(dim, horizon, [4], 64, 2_000 if dim < 24 else 500)
+        plain = plain_seconds(dim, horizon, [4], 64)
+        print(f"{f'({dim}, {horizon})':>14}: {1e6 * each:8.1f} µs   {rate / peak:6.1%} of the peak   {plain / each:5.1f} × as fast")
     print("\ngrowth, from a base of (5, 5), |S| = 2, 64 runs; the ratio in brackets is that of the operations")
     base, _, _ = measure(5, 5, [2], 64, 3_000)
     for name, dim, horizon, runs in (
