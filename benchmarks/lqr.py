@@ -2,7 +2,8 @@
 
     python benchmarks/lqr.py [--quick]
 
-It runs on the GPU, if jax has one. Floating-point operations are counted as 6·D²·|S|·H for one iteration of one run: forward, backward and the gradient's sum.
+It runs on the GPU, if jax has one. Floating-point operations are counted as 6·D²·|S|·H for one iteration of one run: forward, backward
+and the gradient's sum.
 """
 
 import os
