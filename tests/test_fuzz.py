@@ -317,8 +317,8 @@ WORDS = [
 def test_command_line_arguments(stored, tmp_path, monkeypatch):
     """200 command lines of words out of place; what would train or draw for long is left out, the rest is done."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("offspan.cli.run_and_report", lambda spec, folder: None)
-    monkeypatch.setattr("offspan.theory.verify.verify", lambda labels, settings, on_label: iter(()))
+    monkeypatch.setattr("offspan.cli.run_and_report", lambda spec, folder, executor: None)
+    monkeypatch.setattr("offspan.experiments.verifying.verify_on", lambda executor, labels, settings, progress: [])
     monkeypatch.setattr("offspan.report.theory.theory_figures", dict)
     monkeypatch.setattr("offspan.report.page.vector", lambda figure: "")
     # No good, and found to be so before anything is chosen.
