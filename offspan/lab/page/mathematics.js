@@ -188,9 +188,10 @@ export function gradientOf(problem, seen) {
     if (!free) {
       for (let i = 0; i < m; i++) for (let j = 0; j < n; j++) { let sum = 0; for (let k = 0; k < m; k++) sum += r[i * m + k] * K[k * n + j]; RK[i * n + j] = sum; }
     }
-    for (let i = 0; i < n; i++) for (let j = 0; j < n; j++) { let sum = q[i * n + j]; if (!free) for (let k = 0; k < m; k++) sum += K[k * n + i] * RK[k * n + j]; W[i * n + j] = sum; }
+    if (!plainW) for (let i = 0; i < n; i++) for (let j = 0; j < n; j++) { let sum = q[i * n + j]; if (!free) for (let k = 0; k < m; k++) sum += K[k * n + i] * RK[k * n + j]; W[i * n + j] = sum; }
+    const counted = Boolean(visits) || !free;
     total.fill(0);
-    around.fill(0);
+    if (counted) around.fill(0);
     let cost = noiseCost;
     for (let s = 0; s < c; s++) {
       const isSeen = s < seen.length;
@@ -200,20 +201,21 @@ export function gradientOf(problem, seen) {
       }
       costate.fill(0);
       for (let h = H; h >= 0; h--) {
-        const weight = isSeen ? 1 / seen.length : H - h, at = h * n, counts = h < H || !free;
-        for (let i = 0; i < n; i++) {
-          const x = X[at + i];
-          if (h < H) for (let j = 0; j < n; j++) total[i * n + j] += costate[i] * X[at + j];
-          if (counts && (visits || !free)) for (let j = 0; j < n; j++) around[i * n + j] += weight * x * X[at + j];
+        const weight = isSeen ? 1 / seen.length : H - h, at = h * n;
+        if (counted && (h < H || !free)) {
+          for (let i = 0; i < n; i++) { const x = weight * X[at + i]; for (let j = 0; j < n; j++) around[i * n + j] += x * X[at + j]; }
+        }
+        for (let j = 0; j < n; j++) earlier[j] = 0;
+        for (let i = 0; i < n; i++) { // with the costate of the next time step, which is 0 after the last
+          const value = costate[i];
+          for (let j = 0; j < n; j++) { total[i * n + j] += value * X[at + j]; earlier[j] += value * M[i * n + j]; }
         }
         for (let i = 0; i < n; i++) {
-          let sum = 0, weighted = X[at + i];
-          for (let j = 0; j < n; j++) sum += M[j * n + i] * costate[j];
+          let weighted = X[at + i];
           if (!plainW) { weighted = 0; for (let j = 0; j < n; j++) weighted += W[i * n + j] * X[at + j]; }
           cost += weight * X[at + i] * weighted;
-          earlier[i] = 2 * weight * weighted + sum;
+          costate[i] = earlier[i] + 2 * weight * weighted;
         }
-        costate.set(earlier);
       }
     }
     for (let i = 0; i < m; i++) {
@@ -232,8 +234,8 @@ export function gradientOf(problem, seen) {
 /** Scales a gradient down to the norm `cut` where it is longer; returns its norm before. */
 export function clip(gradient, cut) {
   let most = 0, square = 0;
-  for (const value of gradient) most = Math.max(most, Math.abs(value));
-  for (const value of gradient) square += (value / (most || 1)) ** 2;
+  for (let i = 0; i < gradient.length; i++) { const size = Math.abs(gradient[i]); if (size > most) most = size; }
+  for (let i = 0; i < gradient.length; i++) { const share = gradient[i] / (most || 1); square += share * share; }
   const length = Math.sqrt(square);
   if (cut > 0 && most * length > cut) for (let i = 0; i < gradient.length; i++) gradient[i] *= cut / (most * length);
   return most * length;
@@ -241,25 +243,29 @@ export function clip(gradient, cut) {
 
 /** Policy gradient K ← K − η ∇J(K; S) from K = 0 [R24, eq:policy_grad], one update a call of `step`, which is false after the run diverged. */
 export class Training {
-  constructor(problem, seen, { rate, cut = 0 }) {
+  constructor(problem, seen, { rate, cut = 0, watched = true }) {
     const n = problem.A.length, m = problem.B[0].length;
     Object.assign(this, { problem, seen, rate, cut, n, m, iteration: 0, diverged: false, norm: Infinity });
     this.flat = new Float64Array(m * n);
     this.gradient = new Float64Array(m * n);
-    this.visits = new Float64Array(n * n); // ∫ Σ_h x_h x_hᵀ, over the time η · iterations
-    this.last = new Float64Array(n * n);
+    this.before = new Float64Array(m * n);
+    this.visits = watched ? new Float64Array(n * n) : null; // ∫ Σ_h x_h x_hᵀ, over the time η · iterations
+    this.last = watched ? new Float64Array(n * n) : null;
     this.of = gradientOf(problem, seen);
     this.cost = this.of(this.flat, this.gradient, this.last);
   }
 
   step() {
     if (this.diverged) return false;
-    const { flat, gradient, rate, visits, last } = this, before = Float64Array.from(flat);
+    const { flat, gradient, rate, visits, last, before } = this;
+    before.set(flat);
     this.norm = clip(gradient, this.cut);
     for (let i = 0; i < flat.length; i++) flat[i] -= rate * gradient[i];
-    for (let i = 0; i < visits.length; i++) visits[i] += rate * last[i];
+    if (visits) for (let i = 0; i < visits.length; i++) visits[i] += rate * last[i];
     const cost = this.of(flat, gradient, last);
-    if (!(Number.isFinite(cost) && gradient.every(Number.isFinite))) {
+    let sum = cost;
+    for (let i = 0; i < gradient.length; i++) sum += gradient[i];
+    if (!Number.isFinite(sum)) {
       flat.set(before); // the last controller whose cost is a number
       this.diverged = true;
       return false;
@@ -281,7 +287,7 @@ export const rowsOf = (flat, rows, columns) => Array.from({ length: rows }, (_, 
 
 /** The whole training at once: K, the costs before each update, and whether it diverged. */
 export function train(problem, seen, { iterations, ...options }) {
-  const training = new Training(problem, seen, options), costs = [];
+  const training = new Training(problem, seen, { ...options, watched: false }), costs = [];
   for (let i = 0; i < iterations && !training.diverged; i++) {
     costs.push(training.cost);
     training.step();
