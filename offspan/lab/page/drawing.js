@@ -102,12 +102,12 @@ export function chart(canvas, { lines, marks = [], x, y, ticksX, ticksY, titleX,
     if (!shown.length) continue;
     path(context, shown.map(([a, b]) => [across(a), upwards(b)]), { stroke, width: thick, dash });
     if (label) text(context, name, across(label[0]), upwards(label[1]), fill, "center", "middle");
-    else ends.push({ at: upwards(shown[shown.length - 1][1]), name, fill });
+    else ends.push({ x: across(shown[shown.length - 1][0]), at: upwards(shown[shown.length - 1][1]), name, fill });
   }
   ends.sort((a, b) => a.at - b.at);
   ends.forEach((end, i) => { if (i) end.at = Math.max(end.at, ends[i - 1].at + 14); });
   const over = Math.max(0, (ends[ends.length - 1]?.at ?? 0) - bottom);
-  for (const { at, name, fill } of ends) text(context, name, right + 6, at - over, fill, "left", "middle");
+  for (const { x: end, at, name, fill } of ends) text(context, name, end + 6, at - over, fill, "left", "middle");
   for (const { at: [a, b], fill, radius = 5 } of marks) {
     if (Number.isFinite(b)) { dot(context, [across(a), upwards(b)], radius + 2, tone.card); dot(context, [across(a), upwards(b)], radius, fill); }
   }

@@ -217,12 +217,12 @@ export function createExplore({ own, runs, onChange }) {
     wanted = true;
   });
 
-  function choose(system) {
+  function choose(system, settings = {}) {
     if (system === "run") {
       const { problem: given, horizon, rate, seen } = runs[state.run];
       change({ system, ...basisStates(given.A.length, seen.length), seen, H: horizon, eta: rate, noise: 0, cut: 0 });
     } else if (system === "yours") {
-      change({ system, ...basisStates(own().A.length, 1) });
+      change({ system, ...basisStates(own().A.length, 1), ...settings });
     } else change({ system, ...PRESETS[system], ...basisStates(PRESETS[system].D, 1) });
   }
 

@@ -1,7 +1,10 @@
 /** Puts the tabs together, and keeps the address as the state is. */
 import { createExplore } from "./explore.js";
 import { readLink, reader, writeLink } from "./link.js";
+import { createPendulum } from "./pendulum.js";
+import { createWhich } from "./which.js";
 import { copy, element } from "./widgets.js";
+import { createYours } from "./yours.js";
 
 const TABS = ["explore", "which", "pendulum", "yours"];
 const data = JSON.parse(element("data").textContent);
@@ -9,6 +12,9 @@ let tab = "explore", timer = 0, written = location.hash;
 const parts = {};
 const changed = (which) => () => { if (which === tab) later(); };
 
+parts.yours = createYours({ onChange: changed("yours"), onExplore: ({ H, rate }) => { parts.explore.choose("yours", { H, eta: rate }); open("explore"); } });
+parts.which = createWhich({ onChange: changed("which") });
+parts.pendulum = createPendulum({ data: data.pendulum, onChange: changed("pendulum") });
 parts.explore = createExplore({ own: () => parts.yours.problem(), runs: data.systems, onChange: changed("explore") });
 
 /** The address follows a little later, since browsers limit how often it may change. */

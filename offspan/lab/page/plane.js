@@ -3,7 +3,7 @@ import { add, apply, closedLoop, costMatrix, rollout, svd, zeros } from "./mathe
 import { colours, dot, moves, paint, path, prepare, ramp, text } from "./drawing.js";
 import { make } from "./widgets.js";
 
-const REACH = 1.62, LIMIT = 1.5, GRID = 180, FLIGHT = 110; // in units of states, and milliseconds a time step
+const REACH = 1.62, LIMIT = 1.5, GRID = 300, FLIGHT = 110; // in units of states, and milliseconds a time step
 
 /** `onMove(kind, index, position)` for a state that was dragged, `onClick(position)` for a start to fly from. */
 export function createPlane(canvas, stage, onMove, onClick) {
