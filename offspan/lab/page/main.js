@@ -35,7 +35,7 @@ function open(name) {
     const button = element(`tab-${one}`);
     button.setAttribute("aria-selected", String(one === name));
     button.tabIndex = one === name ? 0 : -1;
-    element(one).hidden = one !== name;
+    element(`panel-${one}`).hidden = one !== name;
     parts[one]?.shown(one === name);
   }
   later();

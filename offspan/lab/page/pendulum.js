@@ -5,7 +5,7 @@ import { choices, element, make, short } from "./widgets.js";
 
 const BUDGET = 8, TURN = 2 * Math.PI, COLUMNS = 64, ROWS = 40, SPEED = 4, RING = 96, MILLISECONDS = 50;
 const NAMES = { policy_gradient: "policy gradient", non_extrapolating: "trained not to extrapolate" };
-const share = (cost) => (Number.isFinite(cost) ? cost / (cost + 4) : 1);
+const share = (cost) => (Number.isFinite(cost) ? cost / (cost + 2) : 1);
 
 
 export function createPendulum({ data, onChange }) {

@@ -96,7 +96,7 @@ export function createWhich({ onChange }) {
       ? `You chose ${name(PAIRS[rows[0].at])}: rank ${rows[0].rank} of 28. Best is ${name(PAIRS[rows[3].at])}.`
       : picked.length === 2 ? "Training all pairs, yours first …" : picked.length === 1 ? "And the second?" : "The excess cost over all eight starts after training appears here, a square for each pair.";
     element("which-table").tBodies[0].replaceChildren(...(rows ?? []).map(({ who, at, excess: value, rank, score }, i) =>
-      make("tr", { className: i ? "" : "yours" }, ...[who, name(PAIRS[at]), short(value), String(rank), String(score)].map((words) => make("td", { textContent: words })))));
+      make("tr", { className: i ? "" : "mine" }, ...[who, name(PAIRS[at]), short(value), String(rank), String(score).replace("-", "−")].map((words) => make("td", { textContent: words })))));
     const all = [...games.values()], mean = (i) => Math.round(all.reduce((sum, one) => sum + one[i].score, 0) / all.length);
     element("which-total").textContent = all.length
       ? `A score of 100 is the best pair, 0 the median one. Over ${all.length} system${all.length > 1 ? "s" : ""}: you ${mean(0)}, log det ${mean(1)}, flow ${mean(2)}.` : "";
@@ -114,10 +114,10 @@ export function createWhich({ onChange }) {
       const pixel = pixels[Math.min(255, Math.floor(255 * Math.min(1, Math.sqrt(Math.max(0, share)))))];
       context.fillStyle = excess[at] === undefined ? tone.fill : Number.isFinite(excess[at]) ? `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})` : tone.soft;
       context.fillRect(x + 2, y + 2, cell - 4, cell - 4);
-      if (excess[at] !== undefined) text(context, short(excess[at], 2), x + cell / 2, y + cell / 2, tone.ink, "center", "middle");
+      if (excess[at] !== undefined) text(context, short(excess[at], 2), x + cell / 2, y + 0.44 * cell, tone.ink, "center", "middle");
       const mine = picked[0] === i && picked[1] === j, best = rows && rows[3].at === at;
       if (mine || best) path(context, [[x + 3, y + 3], [x + cell - 3, y + 3], [x + cell - 3, y + cell - 3], [x + 3, y + cell - 3]], { stroke: tone.ink, width: 3, close: true, dash: mine ? [] : [4, 3] });
-      if (mine || best) text(context, mine && best ? "you, best" : mine ? "you" : "best", x + cell / 2, y + cell - 9, tone.ink, "center", "middle");
+      if (mine || best) text(context, mine && best ? "you, best" : mine ? "you" : "best", x + cell / 2, y + cell - 12, tone.ink, "center", "middle");
     });
   }
 

@@ -6,7 +6,7 @@ import { copy, element, make, short } from "./widgets.js";
 
 const ITERATIONS = 2000, LARGEST = 1e4;
 const EXAMPLES = [
-  { A: "0.9 0.3 0\n0 0.9 0.3\n0.3 0 0.9", B: "", Q: "", R: "" },
+  { A: "0.9 0.4 0\n0 0.8 0.5\n0 0 0.7", B: "", Q: "", R: "" },
   { A: "1 0.1 0 0\n0 1 0.2 0\n0 0 1 0.1\n0 0 0.1 1", B: "0\n0.1\n0\n0.2", Q: "", R: "0.1" },
 ];
 
