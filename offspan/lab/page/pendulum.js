@@ -44,7 +44,7 @@ export function createPendulum({ data, onChange }) {
     if (visible && chosen) {
       const until = performance.now() + BUDGET, found = costs(chosen);
       while (performance.now() < until && !found.work.next().done) wanted = true;
-      if (wanted || fall) draw();
+      if (wanted || (fall && !fall.done)) draw();
     }
     requestAnimationFrame(frame);
   }
@@ -58,7 +58,7 @@ export function createPendulum({ data, onChange }) {
   /** The state that is shown now, and how many time steps have passed. */
   function now() {
     if (!fall) return { x: start, h: 0 };
-    const time = moves() ? Math.min(100, (performance.now() - fall.since) / MILLISECONDS) : 100, h = Math.floor(time), after = fall.states[Math.min(100, h + 1)];
+    const time = moves() && !fall.done ? Math.min(100, (performance.now() - fall.since) / MILLISECONDS) : 100, h = Math.floor(time), after = fall.states[Math.min(100, h + 1)];
     return { x: fall.states[h].map((value, k) => value + (time - h) * (after[k] - value)), h };
   }
 
@@ -70,8 +70,7 @@ export function createPendulum({ data, onChange }) {
     if (fall && h >= 100) {
       const off = Math.abs(fall.states[100][0] - Math.PI), up = off < 0.2 && Math.abs(fall.states[100][1]) < 0.5;
       element("rod-status").textContent = `After 100 steps (5 s) ${up ? "it stands upright" : "it does not stand"}: ${short(off, 2)} rad from the top. Cost ${short(fall.cost)}.`;
-      if (!moves() || performance.now() - fall.since > 5200) fall = { ...fall, since: -1e9, done: true };
-      if (fall.done) { wanted = false; fall = Object.assign(fall, { still: true }); }
+      fall.done = true;
     } else element("rod-status").textContent = fall ? `${(h * 0.05).toFixed(1)} s` : "";
     element("rod-words").textContent = `θ = ${start[0].toFixed(2)} rad${start[1] ? `, ω = ${start[1].toFixed(1)} rad/s` : ""}`;
     element("rod-angle").value = String(start[0]);

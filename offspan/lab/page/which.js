@@ -99,7 +99,7 @@ export function createWhich({ onChange }) {
       make("tr", { className: i ? "" : "mine" }, ...[who, name(PAIRS[at]), short(value), String(rank), String(score).replace("-", "−")].map((words) => make("td", { textContent: words })))));
     const all = [...games.values()], mean = (i) => Math.round(all.reduce((sum, one) => sum + one[i].score, 0) / all.length);
     element("which-total").textContent = all.length
-      ? `A score of 100 is the best pair, 0 the median one. Over ${all.length} system${all.length > 1 ? "s" : ""}: you ${mean(0)}, log det ${mean(1)}, flow ${mean(2)}.` : "";
+      ? `A score of 100 is the best pair, 0 the median one. Over ${all.length} system${all.length > 1 ? "s" : ""}: you ${String(mean(0)).replace("-", "−")}, log det ${mean(1)}, flow ${mean(2)}.` : "";
   }
 
   function draw() {

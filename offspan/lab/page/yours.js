@@ -24,12 +24,12 @@ export function createYours({ onChange, onExplore }) {
     input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => { update(); onChange(); }, 150); });
   }
 
-  const area = (placeholder) => { const made = make("textarea", { spellcheck: false, placeholder, rows: 3 }); made.setAttribute("autocomplete", "off"); return made; };
+  const area = (rows, placeholder = "") => { const made = make("textarea", { spellcheck: false, placeholder, rows }); made.setAttribute("autocomplete", "off"); return made; };
   const place = element("fields"), small = make("div", { className: "pair" });
-  field(place, "A", "A, n×n", area("0 1\n1 0"));
-  field(place, "B", "B, n×m (empty: I)", area(""));
-  field(place, "Q", "Q, n×n (empty: I)", area(""));
-  field(place, "R", "R, m×m (empty: 0)", area(""));
+  field(place, "A", "A, n×n", area(4, "0 1\n1 0"));
+  field(place, "B", "B, n×m (empty: I)", area(2));
+  field(place, "Q", "Q, n×n (empty: I)", area(2));
+  field(place, "R", "R, m×m (empty: 0)", area(2));
   place.append(small);
   field(small, "H", "horizon H", make("input", { inputMode: "numeric", value: "8" }));
   field(small, "eta", "learning rate η", make("input", { inputMode: "decimal", value: "0.01" }));
