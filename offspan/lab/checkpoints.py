@@ -38,7 +38,9 @@ def checkpoints(spec: NetworkSpec, result: xr.Dataset) -> list[dict[str, Any]]:
         batch = train_batch(problem, starts, seen, optimizer=spec.policy_gradient.transformation(), iterations=iteration)
         stored = result.policy_gradient_curve.sel(iteration=iteration)
         if not np.allclose(batch.cost[:, -1], stored, rtol=1e-3):
-            raise OffspanError(f"the costs after {iteration} iterations are {batch.cost[:, -1]}, but the stored result has {stored.values}.")
+            raise OffspanError(
+                f"the costs after {iteration} iterations are {batch.cost[:, -1]}, but the stored result has {stored.values}."
+            )
         layers = [(np.asarray(W), np.asarray(b)) for W, b in layers_of(batch)]
         found += [_entry(result, "policy_gradient", seed, iteration, [(W[r], b[r]) for W, b in layers]) for r, seed in places]
     for seed in SEEDS:

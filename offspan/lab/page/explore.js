@@ -40,6 +40,7 @@ export function createExplore({ own, runs, onChange }) {
     restart();
     mode = "dash";
     show();
+    showStatus();
     onChange();
   }
 

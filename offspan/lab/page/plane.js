@@ -29,7 +29,8 @@ export function createPlane(canvas, stage, onMove, onClick) {
       const step = event.shiftKey ? 0.25 : 0.05, by = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] }[event.key];
       if (!by) return;
       event.preventDefault();
-      onMove(kind, index, within([at[0] + by[0], at[1] + by[1]]).map((value) => Number(value.toFixed(4))));
+      at = within([at[0] + by[0], at[1] + by[1]]).map((value) => Number(value.toFixed(4))); // keys may come faster than frames
+      onMove(kind, index, at);
     });
     stage.append(button);
     return {

@@ -21,7 +21,7 @@ export function createYours({ onChange, onExplore }) {
     place.append(make("label", { className: "field" }, make("span", { textContent: words }), input, error));
     fields[key] = input;
     errors[key] = error;
-    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => { update(); onChange(); }, 150); });
+    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => { update(); onChange(); }, 60); });
   }
 
   const area = (rows, placeholder = "") => { const made = make("textarea", { spellcheck: false, placeholder, rows }); made.setAttribute("autocomplete", "off"); return made; };
