@@ -91,7 +91,7 @@ export function createPendulum({ data, onChange }) {
     });
     for (const radius of [0.415, 0.475]) { context.beginPath(); context.arc(middle, middle, width * radius, 0, TURN); context.strokeStyle = tone.line; context.lineWidth = 1; context.stroke(); }
     for (const [states, fill] of [[seen, tone.seen], [unseen, tone.unseen]]) for (const x of states) { dot(context, at(x[0], width * 0.445), 9, tone.card); dot(context, at(x[0], width * 0.445), 7, fill); }
-    text(context, "upright", middle, middle - reach - 12, tone.soft, "center");
+    text(context, "upright", middle, middle - width * 0.445, tone.soft, "center", "middle");
     if (fall) for (let k = Math.max(0, h - 26); k <= h; k++) dot(context, at(fall.states[k][0]), 3, tone.ink, 0.08 + (0.4 * (k - h + 26)) / 26);
     path(context, [[middle, middle], at(angle)], { stroke: tone.ink, width: 9 });
     dot(context, [middle, middle], 8, tone.ink);

@@ -55,13 +55,14 @@ export function slider(place, { id, name, low, high, step = 1, to = (v) => v, fr
 /** Half a circle from 0 to 180 degrees. Returns a function that shows an angle. */
 export function dial(place, { filled, knob, number, ticks }, onTurn) {
   const point = (degrees, radius) => { const angle = (degrees * Math.PI) / 180; return [radius * Math.cos(angle), -radius * Math.sin(angle)]; };
-  const svg = place.querySelector("svg"), ns = "http://www.w3.org/2000/svg";
+  const labels = new Map(), svg = place.querySelector("svg"), ns = "http://www.w3.org/2000/svg";
   for (let degrees = 0; degrees <= 180; degrees += 30) {
     const line = document.createElementNS(ns, "line"), [[x1, y1], [x2, y2]] = [point(degrees, 74), point(degrees, 81)];
     Object.entries({ x1, y1, x2, y2 }).forEach(([key, value]) => line.setAttribute(key, value.toFixed(1)));
     const words = document.createElementNS(ns, "text"), [x, y] = point(degrees, 113);
     Object.entries({ x: x.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": "middle" }).forEach(([key, value]) => words.setAttribute(key, value));
     words.textContent = `${degrees}°`;
+    labels.set(degrees, words);
     ticks.append(line, words);
   }
   let now = 0;
@@ -88,6 +89,7 @@ export function dial(place, { filled, knob, number, ticks }, onTurn) {
     knob.setAttribute("cy", y.toFixed(2));
     filled.setAttribute("d", degrees > 0 ? `M92 0 A92 92 0 0 0 ${x.toFixed(2)} ${y.toFixed(2)}` : "");
     number.textContent = `${degrees}°`;
+    for (const [at, words] of labels) words.setAttribute("visibility", Math.abs(at - degrees) < 11 ? "hidden" : "visible"); // under the knob
     place.setAttribute("aria-valuenow", String(degrees));
     place.setAttribute("aria-valuetext", `${degrees} degrees`);
   };
