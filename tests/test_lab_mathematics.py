@@ -56,7 +56,7 @@ SETTINGS = {
     "8 states, 3 controls, R": (random_problem(3, 8, 3, R=0.2), 2, {}),
     "5 states, 2 controls": (random_problem(4, 5, 2), 1, {}),
     "2 states, 1 control, R": (random_problem(5, 2, 1, R=1.0), 1, {}),
-    "cut": (random_problem(6, 5, 5, R=0.1), 2, {"clip": 0.3}),
+    "cut": (random_problem(6, 5, 5, R=0.1), 2, {"clip": 1.5}),
     "noise, R, not square": (random_problem(7, 5, 3, R=0.2), 2, {"noise": 0.4}),
     "noise and cut": (random_problem(8, 2, 2), 1, {"noise": 0.3, "clip": 0.5}),
 }

@@ -139,7 +139,7 @@ export function createExplore({ own, runs, onChange }) {
     chart(element("angles"), {
       lines: [{ name: "left", stroke: tone.unseen, fill: tone["unseen-text"], width: 2.5, points: points("left", 1), label: [90, 0.18] }, { name: "visited", stroke: tone.soft, fill: tone.soft, dash: [2, 3], points: points("visited", most), label: [90, 0.82] }],
       marks: [{ at: [state.phi, Math.min(left, 1.15)], fill: tone.unseen, radius: 6 }, ...(whole && visited <= 1.1 ? [{ at: [state.phi, visited], fill: tone.soft, radius: 4 }] : [])],
-      x: (value) => value / 180, y: (value) => value / 1.1, ticksX: [0, 45, 90, 135, 180].map((value) => [value, `${value}°`]), ticksY: [[0, "0"], [1, "1"]], room: 12,
+      x: (value) => value / 180, y: (value) => value / 1.1, ticksX: [0, 45, 90, 135, 180].map((value) => [value, `${value}°`]), ticksY: [[0, "0"], [1, "1"]], room: 20,
     });
   }
 
@@ -147,7 +147,9 @@ export function createExplore({ own, runs, onChange }) {
     const { sigma, right } = svd(state.seen), seen = sigma.map((value) => value > 1e-9 * sigma[0]);
     const found = directions(problem, training.K, rowsOf(training.visits, training.n, training.n), right);
     const name = (d, i) => { const at = d.findIndex((value) => Math.abs(value) > 1 - 1e-9); return at >= 0 ? `e${sub(at + 1)}` : seen[i] ? "in S" : "off S"; };
-    const most = Math.max(1e-12, ...found.filter((_, i) => !seen[i]).map(({ visited }) => visited));
+    // The dial's bar is a share of the most that any angle visits, so that it grows with the turn.
+    const others = state.system === "rotation" ? sweep.found.map(({ visited }) => visited || 0) : [];
+    const most = Math.max(1e-12, ...found.filter((_, i) => !seen[i]).map(({ visited }) => visited), ...others);
     const order = found.map((_, i) => i).sort((a, b) => right[a].findIndex((v) => Math.abs(v) > 1 - 1e-9) - right[b].findIndex((v) => Math.abs(v) > 1 - 1e-9));
     const bar = (className, share, words) => { const i = make("i"); i.style.width = `${70 * Math.min(1, Math.max(0, share || 0))}%`; return make("td", {}, make("div", { className }, i, make("span", { textContent: words }))); };
     const rows = order.map((i) => make("tr", {}, make("td", { textContent: `${name(right[i], i)} ${seen[i] ? "seen" : "unseen"}` }),
