@@ -128,6 +128,8 @@ def test_training_steps_resets_pauses_and_diverges_with_advice(lab):
     page = lab.open("#explore&phi=30&eta=0.5")
     page.wait_for_selector("#advice", state="visible")
     assert re.match(r"Diverged at iteration \d+: steps of η = 0.5 overshoot\. Take smaller ones", text(page, "advice-words"))
+    assert text(page, "measure") == "≫ 1"
+    assert page.evaluate("document.documentElement.scrollWidth") == 1440, "numbers of 300 digits are not written out"
     for _ in range(4):
         if page.locator("#advice").is_visible():
             page.click("#advice-do")

@@ -90,7 +90,7 @@ export function createExplore({ own, runs, onChange }) {
       const phi = 5 * sweep.found.length, at = systemOf({ ...state, phi }), run = new Training(at, seen, { rate: eta, cut });
       for (let i = 0; i < 2000 && run.step() && !run.settled; i++);
       const along = unseenOf(seen);
-      sweep.found.push({ phi, left: run.diverged ? NaN : measures(at, run.K, seen).normalizedOptimality, visited: along ? quadratic(rowsOf(run.visits, 2, 2), along) : NaN });
+      sweep.found.push({ phi, left: run.diverged ? NaN : measures(at, run.K, seen).normalizedOptimality, visited: along && !run.diverged ? quadratic(rowsOf(run.visits, 2, 2), along) : NaN });
       wanted = true;
     }
   }
@@ -110,7 +110,7 @@ export function createExplore({ own, runs, onChange }) {
     const { ghost, scale } = scaleOf();
     flying = plane.draw({ problem, K: training.K, ghost, seen: state.seen, unseen: state.unseen, axes: state.axes, scale });
     const now = measures(problem, training.K, state.seen), left = now.normalizedOptimality;
-    element("measure").textContent = left === undefined ? "–" : left.toFixed(2);
+    element("measure").textContent = left === undefined ? "–" : left < 10 ? left.toFixed(2) : "≫ 1";
     element("gauge").style.width = `${100 * Math.min(1, left ?? 0)}%`;
     element("why").textContent = now.why ?? "";
     element("why").hidden = !now.why;
@@ -146,25 +146,25 @@ export function createExplore({ own, runs, onChange }) {
   function drawDirections() {
     const { sigma, right } = svd(state.seen), seen = sigma.map((value) => value > 1e-9 * sigma[0]);
     const found = directions(problem, training.K, rowsOf(training.visits, training.n, training.n), right);
-    const name = (d, i) => { const at = d.findIndex((value) => Math.abs(value) > 1 - 1e-9); return at >= 0 ? `e${sub(at + 1)}` : seen[i] ? "in S" : "off S"; };
+    const name = (d, i) => { const at = d.findIndex((value) => Math.abs(value) > 1 - 1e-9); return at < 0 ? (seen[i] ? "along S" : "off S") : `e${sub(at + 1)} ${seen[i] ? "seen" : "unseen"}`; };
     // The dial's bar is a share of the most that any angle visits, so that it grows with the turn.
     const others = state.system === "rotation" ? sweep.found.map(({ visited }) => visited || 0) : [];
     const most = Math.max(1e-12, ...found.filter((_, i) => !seen[i]).map(({ visited }) => visited), ...others);
     const order = found.map((_, i) => i).sort((a, b) => right[a].findIndex((v) => Math.abs(v) > 1 - 1e-9) - right[b].findIndex((v) => Math.abs(v) > 1 - 1e-9));
     const bar = (className, share, words) => { const i = make("i"); i.style.width = `${70 * Math.min(1, Math.max(0, share || 0))}%`; return make("td", {}, make("div", { className }, i, make("span", { textContent: words }))); };
-    const rows = order.map((i) => make("tr", {}, make("td", { textContent: `${name(right[i], i)} ${seen[i] ? "seen" : "unseen"}` }),
+    const rows = order.map((i) => make("tr", {}, make("td", { textContent: name(right[i], i) }),
       bar("bar", seen[i] ? 1 : found[i].visited / most, seen[i] ? "always" : short(found[i].visited, 2)),
-      bar(`bar left${seen[i] ? " of-seen" : ""}`, found[i].left, Number.isFinite(found[i].left) ? found[i].left.toFixed(2) : "–")));
+      bar(`bar left${seen[i] ? " of-seen" : ""}`, found[i].left, found[i].left < 10 ? found[i].left.toFixed(2) : Number.isNaN(found[i].left) ? "–" : "≫ 1")));
     element("directions").tBodies[0].replaceChildren(...rows);
   }
 
   function showNumbers(now) {
     const least = state.seen.reduce((sum, x) => sum + quadratic(problem.Q, x), 0) / state.seen.length;
-    const pairs = [["J(S)", training.cost.toFixed(4)], ["least J(S)", notUnderdetermined(problem) || state.noise ? "–" : least.toFixed(4)], ["E opt", fixed(now.normalizedOptimality)], ["E cost", fixed(now.normalizedCost)], ["iterations", training.iteration.toLocaleString("en")], ["‖∇J‖", short(training.iteration ? training.norm : NaN, 2)]];
+    const pairs = [["J(S)", fixed(training.cost)], ["least J(S)", notUnderdetermined(problem) || state.noise ? "–" : least.toFixed(4)], ["E opt", fixed(now.normalizedOptimality)], ["E cost", fixed(now.normalizedCost)], ["iterations", training.iteration.toLocaleString("en")], ["‖∇J‖", short(training.iteration ? training.norm : NaN, 2)]];
     if (state.system === "run") pairs.push(["in the run", fixed(runs[state.run].optimality)]);
     element("numbers").replaceChildren(...pairs.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value }))));
   }
-  const fixed = (value) => (value === undefined || value === null ? "–" : value < 10 ? value.toFixed(4) : short(value));
+  const fixed = (value) => (value === undefined || value === null ? "–" : value < 1000 ? value.toFixed(4) : short(value));
 
   function showStatus() {
     const said = training.diverged ? "" : mode !== "still" ? `training … ${training.iteration.toLocaleString("en")}` : training.settled ? `settled after ${training.iteration.toLocaleString("en")} iterations`

@@ -8,7 +8,7 @@ import { createYours } from "./yours.js";
 
 const TABS = ["explore", "which", "pendulum", "yours"];
 const data = JSON.parse(element("data").textContent);
-let tab = "explore", timer = 0, written = location.hash;
+let tab = "explore", timer = 0;
 const parts = {};
 const changed = (which) => () => { if (which === tab) later(); };
 
@@ -25,8 +25,7 @@ function later() {
 
 function write() {
   clearTimeout(timer);
-  written = writeLink(tab, parts[tab]?.pairs() ?? {});
-  history.replaceState(null, "", written);
+  history.replaceState(null, "", writeLink(tab, parts[tab].pairs()));
 }
 
 function open(name) {
@@ -36,16 +35,16 @@ function open(name) {
     button.setAttribute("aria-selected", String(one === name));
     button.tabIndex = one === name ? 0 : -1;
     element(`panel-${one}`).hidden = one !== name;
-    parts[one]?.shown(one === name);
+    parts[one].shown(one === name);
   }
   later();
 }
 
 /** What the address says; what it says wrongly is left out, and named. */
-function read() {
-  const { tab: name, values } = readLink(location.hash), wrong = [], bad = name !== "" && !TABS.includes(name);
+function read(hash) {
+  const { tab: name, values } = readLink(hash), wrong = [], bad = name !== "" && !TABS.includes(name);
   const which = TABS.includes(name) ? name : "explore";
-  if (name !== "" && !bad) parts[which]?.read(values, reader(values, wrong));
+  if (name !== "" && !bad) parts[which].read(values, reader(values, wrong));
   element("notice").hidden = !(bad || wrong.length);
   element("notice").textContent = bad ? "The link names no tab of this page, so it opens as usual." : `The link has a value for ${wrong.join(", ")} that cannot be used, so the usual one stands in its place.`;
   open(which);
@@ -62,5 +61,5 @@ for (const name of TABS) {
   });
 }
 element("share").addEventListener("click", () => { write(); copy(location.href, element("share")); });
-addEventListener("hashchange", () => { if (location.hash !== written) read(); });
-read();
+addEventListener("hashchange", (event) => read(new URL(event.newURL).hash)); // of the event: the address may have been written since
+read(location.hash);

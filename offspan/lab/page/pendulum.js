@@ -165,6 +165,8 @@ export function createPendulum({ data, onChange }) {
   if (fixedMap) {
     element("tab-pendulum").textContent = "The run";
     document.querySelector(".rod").hidden = true;
+    element("panel-pendulum").classList.add("alone");
+    element("map-words").textContent = "cost of a start";
     for (const id of ["objectives", "moments", "seeds"]) element(id).hidden = true;
     element("networks-title").textContent = fixedMap.title;
     pick = createFixedMap(fixedMap);

@@ -114,7 +114,7 @@ export function createWhich({ onChange }) {
       const pixel = pixels[Math.min(255, Math.floor(255 * Math.min(1, Math.sqrt(Math.max(0, share)))))];
       context.fillStyle = excess[at] === undefined ? tone.fill : Number.isFinite(excess[at]) ? `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})` : tone.soft;
       context.fillRect(x + 2, y + 2, cell - 4, cell - 4);
-      if (excess[at] !== undefined) text(context, short(excess[at], 2), x + cell / 2, y + 0.44 * cell, tone.ink, "center", "middle");
+      if (excess[at] !== undefined) text(context, excess[at] < 10 ? excess[at].toFixed(2) : short(excess[at], 2), x + cell / 2, y + 0.44 * cell, tone.ink, "center", "middle");
       const mine = picked[0] === i && picked[1] === j, best = rows && rows[3].at === at;
       if (mine || best) path(context, [[x + 3, y + 3], [x + cell - 3, y + 3], [x + cell - 3, y + cell - 3], [x + 3, y + cell - 3]], { stroke: tone.ink, width: 3, close: true, dash: mine ? [] : [4, 3] });
       if (mine || best) text(context, mine && best ? "you, best" : mine ? "you" : "best", x + cell / 2, y + cell - 12, tone.ink, "center", "middle");
