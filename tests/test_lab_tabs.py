@@ -1,5 +1,7 @@
 """The other tabs of the lab, the command that writes its page, and finished runs in it."""
 
+import base64
+import itertools
 import re
 import shutil
 import tomllib
@@ -15,6 +17,7 @@ import offspan
 from offspan import cli
 from offspan.experiments.lqr import LQRSpec
 from offspan.experiments.store import RunFolder
+from offspan.lab.build import PAGE
 from offspan.lab.data import stored_layers, unpacked, usual
 from tests.chromium import DOCS, SIZES, centre, needs_browser, numbers, settled, shows, text
 
@@ -22,7 +25,7 @@ from tests.chromium import DOCS, SIZES, centre, needs_browser, numbers, settled,
 @needs_browser
 @pytest.mark.parametrize("size", SIZES)
 def test_which_two(lab, size):
-    """The ranks and scores of the page are those of training in Python."""
+    """The excess costs, ranks and score of the page are those of training in Python."""
     page = lab.open("#which&draw=3", size)
     page.locator("#visits button").nth(1).click()
     assert text(page, "which-words") == "And the second?"
@@ -31,8 +34,21 @@ def test_which_two(lab, size):
     rows = [row.locator("td").all_inner_texts() for row in page.locator("#which-table tbody tr").all()]
     assert [row[0] for row in rows] == ["you", "log det of what is visited", "the closed-form flow", "training all 28"]
     assert rows[0][1] == "e₂ and e₇"
+
+    source = base64.b64encode((PAGE / "mathematics.js").read_bytes()).decode()
+    A = lab.browser.new_page().evaluate(f"async () => (await import('data:text/javascript;base64,{source}')).gaussian(1003, 8)")
+    problem, e = offspan.LQR(A, horizon=8), np.eye(8)
+    pairs = list(itertools.combinations(range(8), 2))
+    batch = offspan.train_lqr_batch([problem] * 28, [e[list(pair)] for pair in pairs], learning_rate=1e-3, iterations=6000)
+    excess = np.array([float(offspan.cost(problem, offspan.Linear(K), e)) - 1 for K in batch.K])
+    mine = excess[pairs.index((1, 6))]
+    best, middle = excess.min(), np.median(excess)
+    assert float(rows[0][2]) == pytest.approx(mine, rel=1e-2)
+    assert int(rows[0][3]) == 1 + int((excess < mine - 1e-9).sum())
+    assert int(rows[0][4].replace("−", "-")) == max(-100, round(100 * (middle - mine) / (middle - best)))
+    assert float(rows[3][2]) == pytest.approx(best, rel=1e-2)
     assert rows[3][3:] == ["1", "100"]
-    assert "rank" in text(page, "which-words")
+    assert f"rank {rows[0][3]} of 28" in text(page, "which-words")
     assert re.search(r"Over 1 system: you −?\d+, log det", text(page, "which-total"))
     page.click("#which-new")
     assert page.locator("#which-table").is_hidden()
