@@ -20,6 +20,12 @@ def test_the_committed_page_is_what_the_sources_make():
     assert len((DOCS / "lab.html").read_bytes()) < 1_000_000
 
 
+def test_the_sources_keep_to_the_line_limit():
+    sources = [path for path in build.PAGE.iterdir() if path.is_file()]
+    assert len(sources) > 10
+    assert [f"{path.name}:{i}" for path in sources for i, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 140] == []
+
+
 def test_the_page_allows_nothing_but_itself():
     made = build.page({"title": "</script><script>alert(1)</script>", **usual()})
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', made)

@@ -90,7 +90,7 @@ WRONG = {
     "empty": ("A", " ", "A has no numbers; write a row a line, such as “0 1”."),
     "not square": ("A", "1 2 3\n4 5 6", "A is 2×3, but must be square: x′ = A x + B u, column vectors."),
     "unstable": ("A", "9 0\n0 9", "This system is unstable: within H = 8 steps"),
-    "B of other rows": ("B", "1\n2", "B has 2 rows, but A is 3×3, so B needs 3."),
+    "B of other rows": ("B", "1\n2", "B has 2 row(s), but A is 3×3, so B needs 3."),
     "Q not symmetric": ("Q", "1 2 0;0 1 0;0 0 1", "Q is not symmetric: it differs from its transpose by 2."),
     "Q negative": (
         "Q",

@@ -3,7 +3,8 @@
 /** Colours of the style sheet, as they are now: light or dark. */
 export function colours() {
   const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(["paper", "card", "ink", "soft", "line", "fill", "seen", "unseen", "seen-text", "unseen-text", "low", "high"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  return Object.fromEntries(["paper", "card", "ink", "soft", "line", "fill", "seen", "unseen", "seen-text", "unseen-text", "low",
+    "high"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
 }
 
 export const moves = () => !matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -70,12 +71,27 @@ export function ramp({ low, high }, steps = 12) {
   });
 }
 
+/** One of its pixels as a colour of CSS. */
+export const css = (pixel) => `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
+
+/** Seen and unseen states as dots, where `at` places them. */
+export function dots(context, { seen, unseen }, at, radius) {
+  const tone = colours();
+  for (const [states, fill] of [[seen, tone.seen], [unseen, tone.unseen]]) {
+    for (const x of states) {
+      dot(context, at(x), radius + 1.5, tone.card);
+      dot(context, at(x), radius, fill);
+    }
+  }
+}
+
 /** A map of shares in [0, 1], row by row from the top, stretched over a rectangle. */
 export function paint(context, shares, columns, rows, pixels, [x, y, width, height], scratch) {
   scratch.width = columns;
   scratch.height = rows;
   const image = new ImageData(columns, rows), buffer = new Uint32Array(image.data.buffer);
-  for (let i = 0; i < shares.length; i++) buffer[i] = Number.isNaN(shares[i]) ? 0 : pixels[Math.min(255, Math.max(0, Math.floor(shares[i] * 256)))];
+  for (let i = 0; i < shares.length; i++) buffer[i] = Number.isNaN(shares[i]) ? 0
+    : pixels[Math.min(255, Math.max(0, Math.floor(shares[i] * 256)))];
   scratch.getContext("2d").putImageData(image, 0, 0);
   context.imageSmoothingEnabled = true;
   context.drawImage(scratch, x, y, width, height);
@@ -109,6 +125,7 @@ export function chart(canvas, { lines, marks = [], x, y, ticksX, ticksY, titleX,
   const over = Math.max(0, (ends[ends.length - 1]?.at ?? 0) - bottom);
   for (const { x: end, at, name, fill } of ends) text(context, name, end + 6, at - over, fill, "left", "middle");
   for (const { at: [a, b], fill, radius = 5 } of marks) {
-    if (Number.isFinite(b)) { dot(context, [across(a), upwards(b)], radius + 2, tone.card); dot(context, [across(a), upwards(b)], radius, fill); }
+    if (Number.isFinite(b)) { dot(context, [across(a), upwards(b)], radius + 2, tone.card); dot(context, [across(a), upwards(b)], radius,
+      fill); }
   }
 }

@@ -3,7 +3,8 @@
 /** The tab and the pairs of an address. */
 export function readLink(hash) {
   const [tab, ...pairs] = decodeHash(hash).split("&");
-  const values = new Map(pairs.map((pair) => { const cut = pair.indexOf("="); return cut < 0 ? [pair, ""] : [pair.slice(0, cut), pair.slice(cut + 1)]; }));
+  const values = new Map(pairs.map((pair) => { const cut = pair.indexOf("="); return cut < 0 ? [pair, ""] : [pair.slice(0, cut),
+    pair.slice(cut + 1)]; }));
   return { tab, values };
 }
 
@@ -16,7 +17,8 @@ function decodeHash(hash) {
 }
 
 /** The address of a tab with these pairs. */
-export const writeLink = (tab, pairs) => `#${[tab, ...Object.entries(pairs).map(([key, value]) => `${key}=${value}`)].join("&")}`.replaceAll(" ", "%20");
+export const writeLink = (tab, pairs) =>
+  `#${[tab, ...Object.entries(pairs).map(([key, value]) => `${key}=${value}`)].join("&")}`.replaceAll(" ", "%20");
 
 /** Readers of values; each returns the fallback where the link has none, or a bad one, and then notes the key in `wrong`. */
 export function reader(values, wrong) {
@@ -35,7 +37,8 @@ export function reader(values, wrong) {
     word: (key, fallback, known) => read(key, fallback, (text) => (known.includes(text) ? text : undefined)),
     states: (key, fallback, n, most) => read(key, fallback, (text) => {
       const states = text.split(";").map((state) => state.split(",").map(Number));
-      const fits = states.length <= most && states.every((x) => x.length === n && x.every((value) => Math.abs(value) <= 10) && Math.hypot(...x) > 0);
+      const fits = states.length <= most && states.every((x) => x.length === n && x.every((value) => Math.abs(value) <= 10)
+        && Math.hypot(...x) > 0);
       return fits ? states : undefined;
     }),
   };

@@ -12,7 +12,8 @@ let tab = "explore", timer = 0;
 const parts = {};
 const changed = (which) => () => { if (which === tab) later(); };
 
-parts.yours = createYours({ onChange: changed("yours"), onExplore: ({ H, rate }) => { parts.explore.choose("yours", { H, eta: rate }); open("explore"); } });
+parts.yours = createYours({ onChange: changed("yours"), onExplore: ({ H, rate }) => { parts.explore.choose("yours", { H, eta: rate });
+  open("explore"); } });
 parts.which = createWhich({ onChange: changed("which") });
 parts.pendulum = createPendulum({ data: data.pendulum, onChange: changed("pendulum") });
 parts.explore = createExplore({ own: () => parts.yours.problem(), runs: data.systems, onChange: changed("explore") });
@@ -46,7 +47,8 @@ function read(hash) {
   const which = TABS.includes(name) ? name : "explore";
   if (name !== "" && !bad) parts[which].read(values, reader(values, wrong));
   element("notice").hidden = !(bad || wrong.length);
-  element("notice").textContent = bad ? "The link names no tab of this page, so it opens as usual." : `The link has a value for ${wrong.join(", ")} that cannot be used, so the usual one stands in its place.`;
+  element("notice").textContent = bad ? "The link names no tab of this page, so it opens as usual."
+    : `The link has a value for ${wrong.join(", ")} that cannot be used, so the usual one stands in its place.`;
   open(which);
 }
 

@@ -1,5 +1,5 @@
 /**
- * The mathematics of the page; no part of it knows of the document. A matrix is an array of rows, a state an array, u = +K x, as in offspan.
+ * The mathematics of the page; it knows nothing of the document. A matrix is an array of rows, a state an array, u = +K x, as in offspan.
  *
  * @typedef {number[]} Vector
  * @typedef {Vector[]} Matrix
@@ -186,9 +186,11 @@ export function gradientOf(problem, seen) {
       }
     }
     if (!free) {
-      for (let i = 0; i < m; i++) for (let j = 0; j < n; j++) { let sum = 0; for (let k = 0; k < m; k++) sum += r[i * m + k] * K[k * n + j]; RK[i * n + j] = sum; }
+      for (let i = 0; i < m; i++) for (let j = 0; j < n; j++) { let sum = 0; for (let k = 0; k < m; k++) sum += r[i * m + k] * K[k * n
+        + j]; RK[i * n + j] = sum; }
     }
-    if (!plainW) for (let i = 0; i < n; i++) for (let j = 0; j < n; j++) { let sum = q[i * n + j]; if (!free) for (let k = 0; k < m; k++) sum += K[k * n + i] * RK[k * n + j]; W[i * n + j] = sum; }
+    if (!plainW) for (let i = 0; i < n; i++) for (let j = 0; j < n; j++) { let sum = q[i * n + j]; if (!free) for (let k = 0; k < m;
+      k++) sum += K[k * n + i] * RK[k * n + j]; W[i * n + j] = sum; }
     const counted = Boolean(visits) || !free;
     total.fill(0);
     if (counted) around.fill(0);
@@ -197,7 +199,8 @@ export function gradientOf(problem, seen) {
       const isSeen = s < seen.length;
       for (let i = 0; i < n; i++) X[i] = starts[s][i];
       for (let h = 0; h < H; h++) {
-        for (let i = 0; i < n; i++) { let sum = 0; for (let j = 0; j < n; j++) sum += M[i * n + j] * X[h * n + j]; X[(h + 1) * n + i] = sum; }
+        for (let i = 0; i < n; i++) { let sum = 0; for (let j = 0; j < n; j++) sum += M[i * n + j] * X[h * n + j];
+          X[(h + 1) * n + i] = sum; }
       }
       costate.fill(0);
       for (let h = H; h >= 0; h--) {
@@ -241,7 +244,7 @@ export function clip(gradient, cut) {
   return most * length;
 }
 
-/** Policy gradient K ← K − η ∇J(K; S) from K = 0 [R24, eq:policy_grad], one update a call of `step`, which is false after the run diverged. */
+/** Policy gradient K ← K − η ∇J(K; S) from K = 0 [R24, eq:policy_grad]; `step` makes one update, and is false where the run diverged. */
 export class Training {
   constructor(problem, seen, { rate, cut = 0, watched = true }) {
     const n = problem.A.length, m = problem.B[0].length;
@@ -297,10 +300,18 @@ export function train(problem, seen, { iterations, ...options }) {
 
 /** Why K_ext, K_no-ext and the measures are not defined here, or null where R = 0 and B is invertible. */
 export function notUnderdetermined({ A, B, R }) {
-  if (B[0].length !== A.length) return `B is ${A.length}×${B[0].length}, but must be square and invertible for the measures: only then can any state be steered to zero in one step.`;
-  if (largest(R) > 0) return `R has entries up to ${+largest(R).toPrecision(3)}, but the measures need R = 0: where controls cost something, steering to zero in one step is not optimal.`;
+  if (B[0].length !== A.length) {
+    return `B is ${A.length}×${B[0].length}, but must be square and invertible for the measures: `
+      + "only then can any state be steered to zero in one step.";
+  }
+  if (largest(R) > 0) {
+    return `R has entries up to ${+largest(R).toPrecision(3)}, but the measures need R = 0: `
+      + "where controls cost something, steering to zero in one step is not optimal.";
+  }
   const { sigma } = svd(B);
-  if (!(sigma[sigma.length - 1] > A.length * EPSILON * sigma[0])) return "B is not invertible, so no control steers every state to zero in one step, and the measures are not defined.";
+  if (!(sigma[sigma.length - 1] > A.length * EPSILON * sigma[0])) {
+    return "B is not invertible, so no control steers every state to zero in one step, and the measures are not defined.";
+  }
   return null;
 }
 
@@ -326,7 +337,8 @@ export function measures(problem, K, seen) {
   const rounding = (10 * n * EPSILON) ** 2 * square(A) * problem.Q.reduce((sum, row, i) => sum + row[i], 0) * square(unseen);
   const sum = (values) => values.reduce((total, value) => total + value, 0), count = n - rank;
   const plain = { optimality: sums[0] / count, cost: sum(sums) / count };
-  if (!(base[0] > rounding)) return { ...plain, why: "A sends every unseen direction to zero by itself, so there is nothing to normalise by." };
+  if (!(base[0] > rounding)) return { ...plain,
+    why: "A sends every unseen direction to zero by itself, so there is nothing to normalise by." };
   return { ...plain, normalizedOptimality: sums[0] / base[0], normalizedCost: sum(sums) / sum(base) };
 }
 
@@ -364,7 +376,8 @@ export function krylovRank(A, seen) {
     if (!(scale > 0)) break;
     newest = newest.map((v) => apply(A, v).map((value) => value / scale));
     for (let pass = 0; pass < 2; pass++) {
-      newest = newest.map((x) => known.reduce((rest, v) => { const share = dot(x, v); return rest.map((value, i) => value - share * v[i]); }, x));
+      newest = newest.map((x) => known.reduce((rest, v) => { const share = dot(x, v); return rest.map((value, i) => value - share * v[i]);
+        }, x));
     }
   }
   return Math.min(known.length, n);
@@ -383,10 +396,11 @@ export function gramian(problem, x, K = zeros(problem.B[0].length, problem.A.len
 export function logDeterminants(problem, candidates, sets) {
   const scale = candidates.reduce((sum, x) => sum + dot(x, x), 0) / candidates.length || 1;
   const each = candidates.map((x) => gramian(problem, x));
-  return sets.map((set) => eigh(set.reduce((G, i) => add(G, each[i], 1 / scale), identity(problem.A.length))).values.reduce((sum, value) => sum + Math.log(value), 0));
+  return sets.map((set) => eigh(set.reduce((G, i) => add(G, each[i], 1 / scale), identity(problem.A.length))).values.reduce((sum, value) =>
+    sum + Math.log(value), 0));
 }
 
-/** J(K; all candidates) at the end of training on each set, with policy gradient taken for regression on what is visited, in closed form. */
+/** J(K; all candidates) after training on each set, with policy gradient taken for regression on what is visited, in closed form. */
 export function flowCosts(problem, candidates, sets, rate, iterations) {
   const stages = Array.from({ length: 20 }, (_, i) => Math.round(Math.max(iterations, 1) ** (i / 19)));
   const times = [...new Set(stages)].map((value) => rate * value);
@@ -394,7 +408,8 @@ export function flowCosts(problem, candidates, sets, rate, iterations) {
   return sets.map((set) => {
     let K = zeros(problem.B[0].length, problem.A.length);
     times.forEach((time, i) => {
-      const G = set.reduce((sum, j) => add(sum, gramian(problem, candidates[j], K), 1 / set.length), zeros(problem.A.length, problem.A.length));
+      const G = set.reduce((sum, j) => add(sum, gramian(problem, candidates[j], K), 1 / set.length), zeros(problem.A.length,
+        problem.A.length));
       K = move(K, G, time - (times[i - 1] ?? 0));
     });
     return meanCost(problem, K, candidates);
@@ -410,7 +425,8 @@ export function meanCost(problem, K, states) {
 /** (K, G, time) ↦ the solution of dK/dt = −2BᵀQ(A + BK)G: each entry of VᵀKW decays on its own, with Q^½B = UΣVᵀ and G = WΓWᵀ. */
 export function flowOf({ A, B, Q }) {
   const { values, vectors } = eigh(Q), n = A.length;
-  const root = zeros(n, n).map((row, i) => row.map((_, j) => vectors.reduce((sum, v, k) => sum + Math.sqrt(Math.max(values[k], 0)) * v[i] * v[j], 0)));
+  const root = zeros(n, n).map((row, i) => row.map((_, j) => vectors.reduce((sum, v, k) => sum
+    + Math.sqrt(Math.max(values[k], 0)) * v[i] * v[j], 0)));
   const { sigma, left, right } = svd(multiply(root, B)), toAim = multiply(left, multiply(root, A));
   return (K, G, time) => {
     const { values: gamma, vectors: W } = eigh(G), across = transpose(W);
@@ -478,4 +494,5 @@ export function halves(text) {
 }
 
 /** @returns {Layer[]} */
-export const unpack = (layers) => layers.map(({ out, in: width, half }) => { const flat = halves(half); return { W: flat.subarray(0, out * width), b: flat.subarray(out * width) }; });
+export const unpack = (layers) => layers.map(({ out, in: width, half }) => { const flat = halves(half);
+  return { W: flat.subarray(0, out * width), b: flat.subarray(out * width) }; });

@@ -1,6 +1,6 @@
 /** The pendulum: networks that were trained from two angles near the top, and what they do from anywhere. Or the map of another run. */
 import { swing, unpack } from "./mathematics.js";
-import { colours, dot, moves, paint, path, prepare, ramp, text, whenResized } from "./drawing.js";
+import { colours, css, dot, dots, moves, paint, path, prepare, ramp, text, whenResized } from "./drawing.js";
 import { choices, element, make, short } from "./widgets.js";
 
 const BUDGET = 8, TURN = 2 * Math.PI, COLUMNS = 64, ROWS = 40, SPEED = 4, RING = 96, MILLISECONDS = 50;
@@ -9,7 +9,8 @@ const share = (cost) => (Number.isFinite(cost) ? cost / (cost + 2) : 1);
 
 
 export function createPendulum({ data, onChange }) {
-  const { networks = [], seen = [], unseen = [], map: fixedMap = null } = data, scratch = document.createElement("canvas"), known = new Map();
+  const { networks = [], seen = [], unseen = [], map: fixedMap = null } = data, scratch = document.createElement("canvas"),
+    known = new Map();
   const distinct = (key, filter = () => true) => [...new Set(networks.filter(filter).map((one) => one[key]))];
   let chosen = networks.find((one) => one.iteration === Math.max(...distinct("iteration"))) ?? networks[0];
   let start = [Math.PI / 4, 0], fall = null, wanted = true, visible = false, pick = () => {};
@@ -58,7 +59,8 @@ export function createPendulum({ data, onChange }) {
   /** The state that is shown now, and how many time steps have passed. */
   function now() {
     if (!fall) return { x: start, h: 0 };
-    const time = moves() && !fall.done ? Math.min(100, (performance.now() - fall.since) / MILLISECONDS) : 100, h = Math.floor(time), after = fall.states[Math.min(100, h + 1)];
+    const time = moves() && !fall.done ? Math.min(100, (performance.now() - fall.since) / MILLISECONDS) : 100, h = Math.floor(time),
+      after = fall.states[Math.min(100, h + 1)];
     return { x: fall.states[h].map((value, k) => value + (time - h) * (after[k] - value)), h };
   }
 
@@ -69,7 +71,8 @@ export function createPendulum({ data, onChange }) {
     drawMap(x, h, tone);
     if (fall && h >= 100) {
       const off = Math.abs(fall.states[100][0] - Math.PI), up = off < 0.2 && Math.abs(fall.states[100][1]) < 0.5;
-      element("rod-status").textContent = `After 100 steps (5 s) ${up ? "it stands upright" : "it does not stand"}: ${short(off, 2)} rad from the top. Cost ${short(fall.cost)}.`;
+      const how = up ? "it stands upright" : "it does not stand";
+      element("rod-status").textContent = `After 100 steps (5 s) ${how}: ${short(off, 2)} rad from the top. Cost ${short(fall.cost)}.`;
       fall.done = true;
     } else element("rod-status").textContent = fall ? `${(h * 0.05).toFixed(1)} s` : "";
     element("rod-words").textContent = `θ = ${start[0].toFixed(2)} rad${start[1] ? `, ω = ${start[1].toFixed(1)} rad/s` : ""}`;
@@ -79,20 +82,27 @@ export function createPendulum({ data, onChange }) {
   function drawRod([angle], h, tone) {
     const ready = prepare(element("rod"));
     if (!ready) return;
-    const { context, width } = ready, middle = width / 2, reach = width * 0.36, at = (theta, radius = reach) => [middle + radius * Math.sin(theta), middle + radius * Math.cos(theta)];
+    const { context, width } = ready, middle = width / 2, reach = width * 0.36, ringed = width * 0.445, half = TURN / RING / 2 + 0.004;
+    const at = (theta, radius = reach) => [middle + radius * Math.sin(theta), middle + radius * Math.cos(theta)];
     const pixels = ramp(tone, 24), { ring } = costs(chosen);
     ring.forEach((value, i) => {
       const pixel = pixels[Math.min(255, Math.floor(value * 256))], theta = (TURN * i) / RING;
       context.beginPath();
-      context.arc(middle, middle, width * 0.445, Math.PI / 2 - theta - TURN / RING / 2 - 0.004, Math.PI / 2 - theta + TURN / RING / 2 + 0.004);
-      context.strokeStyle = `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
+      context.arc(middle, middle, ringed, Math.PI / 2 - theta - half, Math.PI / 2 - theta + half);
+      context.strokeStyle = css(pixel);
       context.lineWidth = width * 0.06;
       context.stroke();
     });
-    for (const radius of [0.415, 0.475]) { context.beginPath(); context.arc(middle, middle, width * radius, 0, TURN); context.strokeStyle = tone.line; context.lineWidth = 1; context.stroke(); }
-    for (const [states, fill] of [[seen, tone.seen], [unseen, tone.unseen]]) for (const x of states) { dot(context, at(x[0], width * 0.445), 9, tone.card); dot(context, at(x[0], width * 0.445), 7, fill); }
-    text(context, "upright", middle, middle - width * 0.445, tone.soft, "center", "middle");
-    if (fall) for (let k = Math.max(0, h - 26); k <= h; k++) dot(context, at(fall.states[k][0]), 3, tone.ink, 0.08 + (0.4 * (k - h + 26)) / 26);
+    for (const radius of [0.415, 0.475]) {
+      context.beginPath();
+      context.arc(middle, middle, width * radius, 0, TURN);
+      context.strokeStyle = tone.line;
+      context.lineWidth = 1;
+      context.stroke();
+    }
+    dots(context, { seen, unseen }, (x) => at(x[0], ringed), 7);
+    text(context, "upright", middle, middle - ringed, tone.soft, "center", "middle");
+    for (let k = Math.max(0, h - 26); fall && k <= h; k++) dot(context, at(fall.states[k][0]), 3, tone.ink, 0.08 + 0.015 * (k - h + 26));
     path(context, [[middle, middle], at(angle)], { stroke: tone.ink, width: 9 });
     dot(context, [middle, middle], 8, tone.ink);
     dot(context, at(angle), 19, tone.ink);
@@ -111,9 +121,11 @@ export function createPendulum({ data, onChange }) {
     const at = ([theta, omega]) => [x0 + (w * theta) / TURN, y0 + (height * (SPEED - omega)) / (2 * SPEED)];
     paint(context, costs(chosen).map, COLUMNS, ROWS, ramp(tone, 24), box, scratch);
     path(context, [[x0, y0], [x0 + w, y0], [x0 + w, y0 + height], [x0, y0 + height]], { stroke: tone.line, close: true });
-    for (const [value, words] of [[0, "0"], [Math.PI / 2, "π/2"], [Math.PI, "π upright"], [1.5 * Math.PI, "3π/2"], [TURN, "2π"]]) text(context, words, at([value, 0])[0], y0 + height + 15, tone.soft, "center");
+    ["0", "π/2", "π upright", "3π/2", "2π"].forEach((words, i) => {
+      text(context, words, x0 + (w * i) / 4, y0 + height + 15, tone.soft, "center");
+    });
     text(context, "angle θ at the start", x0 + w / 2, y0 + height + 32, tone.soft, "center");
-    for (const value of [-4, -2, 0, 2, 4]) text(context, String(value).replace("-", "−"), x0 - 7, at([0, value])[1], tone.soft, "right", "middle");
+    ["4", "2", "0", "−2", "−4"].forEach((words, i) => text(context, words, x0 - 7, y0 + (height * i) / 4, tone.soft, "right", "middle"));
     context.save();
     context.translate(12, y0 + height / 2);
     context.rotate(-Math.PI / 2);
@@ -125,13 +137,14 @@ export function createPendulum({ data, onChange }) {
     context.clip();
     if (fall) path(context, fall.states.slice(0, h + 1).map(at), { stroke: tone.ink, width: 2 });
     context.restore();
-    for (const [states, fill] of [[seen, tone.seen], [unseen, tone.unseen]]) for (const x of states) { dot(context, at(x), 7, tone.card); dot(context, at(x), 5.5, fill); }
+    dots(context, { seen, unseen }, at, 5.5);
     if (Math.abs(speed) <= SPEED && angle >= 0 && angle <= TURN) dot(context, at([angle, speed]), 5, tone.ink);
   }
 
   function choose(values) {
-    const like = (one) => Object.entries({ objective: chosen.objective, iteration: chosen.iteration, seed: chosen.seed, ...values }).every(([key, value]) => one[key] === value);
-    chosen = networks.find(like) ?? networks.filter((one) => Object.entries(values).every(([key, value]) => one[key] === value)).at(-1) ?? chosen;
+    const { objective, iteration, seed } = chosen;
+    const like = (wanted) => networks.filter((one) => Object.entries(wanted).every(([key, value]) => one[key] === value)).at(-1);
+    chosen = like({ objective, iteration, seed, ...values }) ?? like(values) ?? chosen;
     fall = null;
     show();
     onChange();
@@ -151,12 +164,15 @@ export function createPendulum({ data, onChange }) {
     place("seeds", "seed", (value) => `seed ${value}`, same);
     if (inside && focused !== undefined) [...(element(inside)?.children ?? [])].find((one) => one.dataset.value === focused)?.focus();
     element("network-words").textContent = chosen.objective === "non_extrapolating"
-      ? "As good on the two seen angles, but trained to hang down from the others: being optimal on what was seen says nothing about the rest."
-      : chosen.iteration === 0 ? "Where training begins." : "Trained from the two blue angles alone, by plain gradient descent through 100 time steps.";
+      ? "As good on the two seen angles, but trained to hang down from the others: "
+        + "being optimal on what was seen says nothing about the rest."
+      : chosen.iteration === 0 ? "Where training begins."
+        : "Trained from the two blue angles alone, by plain gradient descent through 100 time steps.";
   }
 
   function grab(event) {
-    const box = element("rod").getBoundingClientRect(), theta = Math.atan2(event.clientX - box.left - box.width / 2, event.clientY - box.top - box.height / 2);
+    const box = element("rod").getBoundingClientRect(), theta = Math.atan2(event.clientX - box.left - box.width / 2,
+      event.clientY - box.top - box.height / 2);
     fall = null;
     start = [(theta + TURN) % TURN, 0];
     wanted = true;
@@ -177,7 +193,12 @@ export function createPendulum({ data, onChange }) {
     canvas.addEventListener("pointerup", () => { letGo(); onChange(); });
     element("rod-angle").min = "0";
     element("rod-angle").max = "6.28";
-    element("rod-angle").addEventListener("input", () => { fall = null; start = [Number(element("rod-angle").value), 0]; wanted = true; onChange(); });
+    element("rod-angle").addEventListener("input", () => {
+      fall = null;
+      start = [Number(element("rod-angle").value), 0];
+      wanted = true;
+      onChange();
+    });
     element("drop").addEventListener("click", letGo);
     element("map").addEventListener("click", (event) => {
       const canvas = element("map"), box = canvas.getBoundingClientRect(), [x0, y0, w, height] = frameOf(canvas);
@@ -202,35 +223,45 @@ export function createPendulum({ data, onChange }) {
       });
       start = [from.number("angle", start[0], 0, 6.2832), from.number("speed", 0, -SPEED, SPEED)];
     },
-    pairs: () => (networks.length && !fixedMap ? { who: chosen.objective, at: chosen.iteration, seed: chosen.seed, angle: start[0].toFixed(3), ...(start[1] ? { speed: start[1].toFixed(2) } : {}) } : {}),
+    pairs() {
+      if (!networks.length) return {};
+      const { objective: who, iteration: at, seed } = chosen;
+      return { who, at, seed, angle: start[0].toFixed(3), ...(start[1] ? { speed: start[1].toFixed(2) } : {}) };
+    },
     shown(is) { visible = is; wanted = true; if (is) pick(); },
   };
 }
 
 /** A map that was computed before, of any problem: what a start costs, read off under the pointer. */
 function createFixedMap({ names, x, y, cost, seen, unseen }) {
-  const canvas = element("map"), scratch = document.createElement("canvas"), flat = cost.flat(), finite = flat.filter((value) => value !== null);
+  const canvas = element("map"), scratch = document.createElement("canvas");
+  const flat = cost.flat(), finite = flat.filter((value) => value !== null);
   const low = Math.min(...finite), high = Math.max(...finite), log = (value) => Math.log(value - low + 0.05 * (high - low + 1e-12));
   const shares = Float64Array.from(flat, (value) => (value === null ? 1 : (log(value) - log(low)) / (log(high) - log(low) || 1)));
   const box = () => [60, 6, canvas.clientWidth - 72, canvas.clientHeight - 42];
   const redraw = () => {
     const ready = prepare(canvas);
     if (!ready) return;
-    const { context } = ready, tone = colours(), [x0, y0, w, h] = box(), at = ([a, b]) => [x0 + (w * (a - x[0])) / (x.at(-1) - x[0]), y0 + h - (h * (b - y[0])) / (y.at(-1) - y[0])];
+    const { context } = ready, tone = colours(), [x0, y0, w, h] = box();
+    const share = (value, axis) => (value - axis[0]) / (axis.at(-1) - axis[0]);
+    const at = ([a, b]) => [x0 + w * share(a, x), y0 + h - h * share(b, y)];
     paint(context, shares, x.length, y.length, ramp(tone, 24), [x0, y0, w, h], scratch);
     path(context, [[x0, y0], [x0 + w, y0], [x0 + w, y0 + h], [x0, y0 + h]], { stroke: tone.line, close: true });
-    for (const share of [0, 0.5, 1]) {
-      text(context, short(x[0] + share * (x.at(-1) - x[0]), 2), x0 + share * w, y0 + h + 15, tone.soft, "center");
-      text(context, short(y[0] + share * (y.at(-1) - y[0]), 2), x0 - 6, y0 + h - share * h, tone.soft, "right", "middle");
+    for (const part of [0, 0.5, 1]) {
+      text(context, short(x[0] + part * (x.at(-1) - x[0]), 2), x0 + part * w, y0 + h + 15, tone.soft, "center");
+      text(context, short(y[0] + part * (y.at(-1) - y[0]), 2), x0 - 6, y0 + h - part * h, tone.soft, "right", "middle");
     }
     text(context, `${names[0]} across, ${names[1]} upwards`, x0 + w / 2, y0 + h + 32, tone.soft, "center");
-    for (const [states, fill] of [[seen, tone.seen], [unseen, tone.unseen]]) for (const one of states) { dot(context, at(one), 7, tone.card); dot(context, at(one), 5.5, fill); }
+    dots(context, { seen, unseen }, at, 5.5);
   };
   const tell = (event) => {
-    const frame = canvas.getBoundingClientRect(), [x0, y0, w, h] = box(), a = (event.clientX - frame.left - x0) / w, b = (event.clientY - frame.top - y0) / h;
+    const frame = canvas.getBoundingClientRect(), [x0, y0, w, h] = box(), a = (event.clientX - frame.left - x0) / w,
+      b = (event.clientY - frame.top - y0) / h;
     if (a < 0 || a >= 1 || b < 0 || b >= 1) return;
     const value = cost[Math.floor(b * y.length)][Math.floor(a * x.length)];
-    element("network-words").textContent = `From (${short(x[0] + a * (x.at(-1) - x[0]))}, ${short(y.at(-1) - b * (y.at(-1) - y[0]))}) it costs ${value === null ? "more than can be told: it overflows" : short(value)}.`;
+    const start = [x[0] + a * (x.at(-1) - x[0]), y.at(-1) - b * (y.at(-1) - y[0])].map((one) => short(one)).join(", ");
+    const words = value === null ? "more than can be told: it overflows" : short(value);
+    element("network-words").textContent = `From (${start}) it costs ${words}.`;
   };
   canvas.addEventListener("pointermove", tell);
   canvas.addEventListener("click", tell);

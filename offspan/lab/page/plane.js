@@ -22,14 +22,23 @@ export function createPlane(canvas, stage, onMove, onClick) {
 
   function handle(kind, index) {
     const button = make("button", { type: "button", className: `handle ${kind}` });
+    const named = kind === "seen" ? `Seen state ${index + 1}` : "Unseen state";
     let at = [0, 0];
-    button.addEventListener("pointerdown", (event) => { button.setPointerCapture(event.pointerId); event.preventDefault(); button.focus(); });
-    button.addEventListener("pointermove", (event) => { if (button.hasPointerCapture(event.pointerId)) onMove(kind, index, within(position(event))); });
+    button.addEventListener("pointerdown", (event) => {
+      button.setPointerCapture(event.pointerId);
+      event.preventDefault();
+      button.focus();
+    });
+    button.addEventListener("pointermove", (event) => {
+      if (button.hasPointerCapture(event.pointerId)) onMove(kind, index, within(position(event)));
+    });
     button.addEventListener("keydown", (event) => {
-      const step = event.shiftKey ? 0.25 : 0.05, by = { ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] }[event.key];
+      const by = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
       if (!by) return;
       event.preventDefault();
-      at = within([at[0] + by[0], at[1] + by[1]]).map((value) => Number(value.toFixed(4))); // keys may come faster than frames
+      const step = event.shiftKey ? 0.25 : 0.05;
+      // Known at once, since keys may come faster than frames.
+      at = within([at[0] + step * by[0], at[1] + step * by[1]]).map((value) => Number(value.toFixed(4)));
       onMove(kind, index, at);
     });
     stage.append(button);
@@ -41,7 +50,8 @@ export function createPlane(canvas, stage, onMove, onClick) {
         button.style.left = `${x}px`;
         button.style.top = `${y}px`;
         button.hidden = !visible;
-        button.setAttribute("aria-label", `${kind === "seen" ? `Seen state ${index + 1}` : "Unseen state"} at ${place.map((value) => value.toFixed(2)).join(", ")}; arrow keys move it`);
+        button.setAttribute("aria-label",
+          `${named} at ${place.map((value) => value.toFixed(2)).join(", ")}; arrow keys move it`);
       },
     };
   }
@@ -73,7 +83,8 @@ export function createPlane(canvas, stage, onMove, onClick) {
     for (let row = 0; row < GRID; row++) {
       const y = REACH - ((row + 0.5) / GRID) * 2 * REACH;
       for (let column = 0; column < GRID; column++) {
-        const x = ((column + 0.5) / GRID) * 2 * REACH - REACH, excess = Math.max(0, P[i][i] * x * x + 2 * P[i][j] * x * y + P[j][j] * y * y);
+        const x = ((column + 0.5) / GRID) * 2 * REACH - REACH;
+        const excess = Math.max(0, P[i][i] * x * x + 2 * P[i][j] * x * y + P[j][j] * y * y);
         shares[row * GRID + column] = Number.isFinite(excess) ? Math.sqrt(excess / (excess + scale)) : 1;
       }
     }
@@ -85,12 +96,16 @@ export function createPlane(canvas, stage, onMove, onClick) {
     text(context, `x${sub(i + 1)}`, width - 8, width / 2 - 8, tone.ink, "right");
     text(context, `x${sub(j + 1)}`, width / 2 + 8, 16, tone.ink);
 
-    const circle = Array.from({ length: 97 }, (_, k) => { const x = problem.A.map(() => 0), angle = (2 * Math.PI * k) / 96; x[i] = Math.cos(angle); x[j] = Math.sin(angle); return x; });
+    const circle = Array.from({ length: 97 }, (_, k) => {
+      const angle = (2 * Math.PI * k) / 96;
+      return problem.A.map((_, d) => (d === i ? Math.cos(angle) : d === j ? Math.sin(angle) : 0));
+    });
     path(context, circle.map(flat), { stroke: tone.soft, width: 1 });
     const image = (loop, how) => {
       const { sigma, left } = svd([[loop[i][i], loop[i][j]], [loop[j][i], loop[j][j]]]);
       const segment = [-sigma[0], sigma[0]].map((length) => pixel(left[0].map((value) => length * value)));
-      path(context, sigma[1] < 1e-3 * Math.max(sigma[0], 1e-9) ? segment : circle.map((x) => flat(apply(loop, x))), how); // dashes must not fall on dashes
+      const collapsed = sigma[1] < 1e-3 * Math.max(sigma[0], 1e-9); // a line there and back, whose dashes would fall between dashes
+      path(context, collapsed ? segment : circle.map((x) => flat(apply(loop, x))), how);
     };
     if (ghost) image(closedLoop(problem, ghost), { stroke: tone.soft, width: 3, dash: [7, 5] });
     image(M, { stroke: tone.ink, width: 3.5 });

@@ -9,15 +9,18 @@ export function readMatrix(name, words) {
   if (plain.length > 20000) return { error: `${name} is longer than any matrix that the lab takes.` };
   const inner = plain.replace(/^\s*(np\.|jnp\.|numpy\.)?(array\()?\s*\[\s*(?=\[)/, "").replace(/\]\s*\]\s*\)?\s*$/, "]");
   const lines = /\[/.test(inner) ? [...inner.matchAll(/\[([^\][]*)\]/g)].map((found) => found[1]) : inner.split(/[;\n]/);
-  const rows = lines.map((line) => line.trim()).filter((line) => line !== "").map((line) => line.split(/[\s,]+/).filter((entry) => entry !== ""));
+  const rows = lines.map((line) => line.trim()).filter((line) => line !== "").map((line) => line.split(/[\s,]+/).filter((entry) =>
+    entry !== ""));
   if (!rows.length) return { error: `${name} has no numbers; write a row a line, such as “0 1”.` };
   for (const [i, row] of rows.entries()) {
     for (const [j, entry] of row.entries()) {
       const value = Number(entry);
-      if (/^[+-]?(nan|inf(inity)?)$/i.test(entry) || value === Infinity || value === -Infinity) return { error: `${name}, row ${i + 1}, number ${j + 1} is ${entry.slice(0, 20)}, which is not finite; put a number there.` };
+      if (/^[+-]?(nan|inf(inity)?)$/i.test(entry) || value === Infinity || value === -Infinity) return {
+        error: `${name}, row ${i + 1}, number ${j + 1} is ${entry.slice(0, 20)}, which is not finite; put a number there.` };
       if (Number.isNaN(value)) return { error: `${name}, row ${i + 1}: “${entry.slice(0, 20)}” is not a number.` };
     }
-    if (row.length !== rows[0].length) return { error: `${name} is ragged: row ${i + 1} has ${count(row.length)}, but row 1 has ${rows[0].length}.` };
+    if (row.length !== rows[0].length) return {
+      error: `${name} is ragged: row ${i + 1} has ${count(row.length)}, but row 1 has ${rows[0].length}.` };
   }
   return { rows: rows.map((row) => row.map(Number)) };
 }
@@ -35,11 +38,14 @@ export function readSystem(texts) {
   }
   if (errors.A) return { errors };
   const n = read.A.length;
-  if (read.A[0].length !== n) return { errors: { ...errors, A: `A is ${n}×${read.A[0].length}, but must be square: x′ = A x + B u, column vectors.` } };
-  if (n > MOST) return { errors: { ...errors, A: `A is ${n}×${n}, and the lab takes up to ${MOST} states; the Python library has no such limit.` } };
+  if (read.A[0].length !== n) return { errors: { ...errors,
+    A: `A is ${n}×${read.A[0].length}, but must be square: x′ = A x + B u, column vectors.` } };
+  if (n > MOST) return { errors: { ...errors,
+    A: `A is ${n}×${n}, and the lab takes up to ${MOST} states; the Python library has no such limit.` } };
   if (n < 2) return { errors: { ...errors, A: "A is 1×1; the lab needs two states or more, one to see and one to leave out." } };
-  const m = read.B ? read.B[0].length : n, unit = (k, value) => Array.from({ length: k }, (_, i) => Array.from({ length: k }, (_, j) => (i === j ? value : 0)));
-  if (read.B && read.B.length !== n) errors.B = `B has ${read.B.length} row${read.B.length === 1 ? "" : "s"}, but A is ${n}×${n}, so B needs ${n}.`;
+  const m = read.B ? read.B[0].length : n, unit = (k, value) => Array.from({ length: k }, (_, i) => Array.from({ length: k }, (_, j) =>
+    (i === j ? value : 0)));
+  if (read.B && read.B.length !== n) errors.B = `B has ${read.B.length} row(s), but A is ${n}×${n}, so B needs ${n}.`;
   else if (read.B && m > MOST) errors.B = `B has ${m} columns, and the lab takes up to ${MOST} controls.`;
   for (const [name, size, of] of [["Q", n, "state"], ["R", m, "control"]]) {
     if (!read[name] || errors.B) continue;
@@ -47,15 +53,21 @@ export function readSystem(texts) {
     if (wrong) errors[name] = wrong;
   }
   if (Object.keys(errors).length) return { errors };
-  return { errors, system: { A: read.A, B: read.B ?? unit(n, 1), Q: read.Q ?? unit(n, 1), R: read.R ?? unit(m, 0) }, given: Object.keys(read) };
+  return { errors, system: { A: read.A, B: read.B ?? unit(n, 1), Q: read.Q ?? unit(n, 1), R: read.R ?? unit(m, 0) },
+    given: Object.keys(read) };
 }
 
 function costError(name, M, size, of) {
-  if (M.length !== size || M[0].length !== size) return `${name} is ${M.length}×${M[0].length}, but must be ${size}×${size}, one row and column for each ${of}.`;
-  const most = Math.max(...M.flat().map(Math.abs)), rounding = 1e-6 * most * size, apart = Math.max(...M.flatMap((row, i) => row.map((value, j) => Math.abs(value - M[j][i]))));
+  if (M.length !== size || M[0].length !== size) {
+    return `${name} is ${M.length}×${M[0].length}, but must be ${size}×${size}, one row and column for each ${of}.`;
+  }
+  const most = Math.max(...M.flat().map(Math.abs)), rounding = 1e-6 * most * size,
+    apart = Math.max(...M.flatMap((row, i) => row.map((value, j) => Math.abs(value - M[j][i]))));
   if (apart > rounding) return `${name} is not symmetric: it differs from its transpose by ${+apart.toPrecision(2)}.`;
   const least = eigh(M).values[0];
-  if (least < -rounding) return `${name} is not positive semidefinite (smallest eigenvalue ${+least.toPrecision(2)}), so the cost would have no minimum.`;
+  if (least < -rounding) {
+    return `${name} is not positive semidefinite (smallest eigenvalue ${+least.toPrecision(2)}), so the cost would have no minimum.`;
+  }
   return null;
 }
 

@@ -54,13 +54,14 @@ export function slider(place, { id, name, low, high, step = 1, to = (v) => v, fr
 
 /** Half a circle from 0 to 180 degrees. Returns a function that shows an angle. */
 export function dial(place, { filled, knob, number, ticks }, onTurn) {
-  const point = (degrees, radius) => { const angle = (degrees * Math.PI) / 180; return [radius * Math.cos(angle), -radius * Math.sin(angle)]; };
+  const radians = Math.PI / 180, point = (degrees, radius) => [radius * Math.cos(degrees * radians), -radius * Math.sin(degrees * radians)];
   const labels = new Map(), svg = place.querySelector("svg"), ns = "http://www.w3.org/2000/svg";
   for (let degrees = 0; degrees <= 180; degrees += 30) {
     const line = document.createElementNS(ns, "line"), [[x1, y1], [x2, y2]] = [point(degrees, 74), point(degrees, 81)];
     Object.entries({ x1, y1, x2, y2 }).forEach(([key, value]) => line.setAttribute(key, value.toFixed(1)));
     const words = document.createElementNS(ns, "text"), [x, y] = point(degrees, 113);
-    Object.entries({ x: x.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": "middle" }).forEach(([key, value]) => words.setAttribute(key, value));
+    const where = { x: x.toFixed(1), y: (y + 4).toFixed(1), "text-anchor": "middle" };
+    Object.entries(where).forEach(([key, value]) => words.setAttribute(key, value));
     words.textContent = `${degrees}°`;
     labels.set(degrees, words);
     ticks.append(line, words);
@@ -77,8 +78,9 @@ export function dial(place, { filled, knob, number, ticks }, onTurn) {
   place.addEventListener("pointermove", (event) => { if (place.hasPointerCapture(event.pointerId)) follow(event); });
   place.addEventListener("keydown", (event) => {
     const large = event.shiftKey ? 10 : 1;
-    const next = { ArrowRight: now + large, ArrowUp: now + large, ArrowLeft: now - large, ArrowDown: now - large, PageUp: now + 10, PageDown: now - 10, Home: 0, End: 180 }[event.key];
-    if (next === undefined) return;
+    const steps = { ArrowRight: large, ArrowUp: large, ArrowLeft: -large, ArrowDown: -large, PageUp: 10, PageDown: -10 };
+    const next = { Home: 0, End: 180 }[event.key] ?? now + steps[event.key];
+    if (Number.isNaN(next)) return;
     event.preventDefault();
     turn(next);
   });
@@ -89,11 +91,20 @@ export function dial(place, { filled, knob, number, ticks }, onTurn) {
     knob.setAttribute("cy", y.toFixed(2));
     filled.setAttribute("d", degrees > 0 ? `M92 0 A92 92 0 0 0 ${x.toFixed(2)} ${y.toFixed(2)}` : "");
     number.textContent = `${degrees}°`;
-    for (const [at, words] of labels) words.setAttribute("visibility", Math.abs(at - degrees) < 11 ? "hidden" : "visible"); // under the knob
+    for (const [at, words] of labels) { // those under the knob are not shown
+      words.setAttribute("visibility", Math.abs(at - degrees) < 11 ? "hidden" : "visible");
+    }
     place.setAttribute("aria-valuenow", String(degrees));
     place.setAttribute("aria-valuetext", `${degrees} degrees`);
   };
 }
+
+/** Names and values, for a list of definitions. */
+export const definitions = (pairs) =>
+  pairs.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", { textContent: value })));
+
+/** A row of a table. */
+export const row = (words, className = "") => make("tr", { className }, ...words.map((textContent) => make("td", { textContent })));
 
 /** Copies text, and says so on the button; where the browser does not let it, the text is selected in a prompt of its own. */
 export async function copy(words, button) {
