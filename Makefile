@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: reproduce test examples test-fast test-newest coverage harden lint format docs package benchmark constraints clean
+.PHONY: reproduce test examples test-fast test-newest coverage harden lint format lab docs package benchmark constraints clean
 
 reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr
@@ -54,6 +54,10 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+# The page to play with, as the docs have it.
+lab: $(VENV)/.offspan
+	@$(BIN)/offspan lab --no-open --output docs/lab.html
+
 docs: $(VENV)/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "docs: site/index.html"
 
@@ -62,9 +66,9 @@ package: $(VENV)/.dev
 	@rm -rf dist $(VENV)/clean && $(BIN)/python -m build --outdir dist . > $(VENV)/build.log 2>&1 || { tail -20 $(VENV)/build.log; exit 1; }
 	@$(PYTHON) -m venv $(VENV)/clean
 	@$(VENV)/clean/bin/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) dist/*.whl
-	@cd $(VENV)/clean && bin/offspan --version && bin/offspan reproduce lqr --quick --folder runs && bin/offspan report --folder runs
+	@cd $(VENV)/clean && bin/offspan --version && bin/offspan reproduce lqr --quick --folder runs && bin/offspan report --folder runs && bin/offspan lab --no-open
 	@$(VENV)/clean/bin/python -c 'import json, offspan; assert json.load(open("$(VENV)/clean/runs/lqr-quick/provenance.json"))["offspan"] == offspan.__version__'
-	@for file in py.typed report/style.mplstyle report/page.html.jinja experiments/presets/lqr.toml; do \
+	@for file in py.typed report/style.mplstyle report/page.html.jinja experiments/presets/lqr.toml lab/page/index.html lab/page/main.js lab/pendulum.json; do \
 	  test -f $(VENV)/clean/lib/python3*/site-packages/offspan/$$file || { echo "The wheel has no $$file." >&2; exit 1; }; done
 	@ls dist
 

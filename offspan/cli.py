@@ -358,6 +358,32 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def lab(
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="A finished LQR or network run to put into it.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="The page to write; offspan-lab.html, or lab-RUN.html, in this folder by default.")
+    ] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Write the page, and do not open it.")] = False,
+    folder: Root = RUNS,
+) -> None:
+    """A page to play with: turn a dial and watch extrapolation follow exploration. One HTML file that needs no network."""
+    import webbrowser
+
+    from offspan.experiments.store import find_run
+    from offspan.files import atomic_write_text
+    from offspan.lab.build import page
+    from offspan.lab.data import of_run, usual
+    from offspan.report.page import check_target
+
+    target = output or Path("offspan-lab.html" if run is None else f"lab-{run}.html")
+    check_target(target)
+    atomic_write_text(target, page(usual() if run is None else of_run(find_run(folder, run))))
+    console.print(f"The lab: {target} (open it in a browser)", soft_wrap=True)
+    if not no_open:
+        webbrowser.open(target.resolve().as_uri())
+
+
 def _cores() -> int:
     """The cores that this process may use, which in a container can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

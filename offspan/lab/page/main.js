@@ -1,0 +1,67 @@
+/** Puts the tabs together, and keeps the address as the state is. */
+import { createExplore } from "./explore.js";
+import { readLink, reader, writeLink } from "./link.js";
+import { createPendulum } from "./pendulum.js";
+import { createWhich } from "./which.js";
+import { copy, element } from "./widgets.js";
+import { createYours } from "./yours.js";
+
+const TABS = ["explore", "which", "pendulum", "yours"];
+const data = JSON.parse(element("data").textContent);
+let tab = "explore", timer = 0;
+const parts = {};
+const changed = (which) => () => { if (which === tab) later(); };
+
+parts.yours = createYours({ onChange: changed("yours"), onExplore: ({ H, rate }) => { parts.explore.choose("yours", { H, eta: rate });
+  open("explore"); } });
+parts.which = createWhich({ onChange: changed("which") });
+parts.pendulum = createPendulum({ data: data.pendulum, onChange: changed("pendulum") });
+parts.explore = createExplore({ own: () => parts.yours.problem(), runs: data.systems, onChange: changed("explore") });
+
+/** The address follows a little later, since browsers limit how often it may change. */
+function later() {
+  clearTimeout(timer);
+  timer = setTimeout(write, 250);
+}
+
+function write() {
+  clearTimeout(timer);
+  history.replaceState(null, "", writeLink(tab, parts[tab].pairs()));
+}
+
+function open(name) {
+  tab = name;
+  for (const one of TABS) {
+    const button = element(`tab-${one}`);
+    button.setAttribute("aria-selected", String(one === name));
+    button.tabIndex = one === name ? 0 : -1;
+    element(`panel-${one}`).hidden = one !== name;
+    parts[one].shown(one === name);
+  }
+  later();
+}
+
+/** What the address says; what it says wrongly is left out, and named. */
+function read(hash) {
+  const { tab: name, values } = readLink(hash), wrong = [], bad = name !== "" && !TABS.includes(name);
+  const which = TABS.includes(name) ? name : "explore";
+  if (name !== "" && !bad) parts[which].read(values, reader(values, wrong));
+  element("notice").hidden = !(bad || wrong.length);
+  element("notice").textContent = bad ? "The link names no tab of this page, so it opens as usual."
+    : `The link has a value for ${wrong.join(", ")} that cannot be used, so the usual one stands in its place.`;
+  open(which);
+}
+
+for (const name of TABS) {
+  element(`tab-${name}`).addEventListener("click", () => open(name));
+  element(`tab-${name}`).addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    const next = TABS[(TABS.indexOf(name) + by + TABS.length) % TABS.length];
+    open(next);
+    element(`tab-${next}`).focus();
+  });
+}
+element("share").addEventListener("click", () => { write(); copy(location.href, element("share")); });
+addEventListener("hashchange", (event) => read(new URL(event.newURL).hash)); // of the event: the address may have been written since
+read(location.hash);
