@@ -1,5 +1,7 @@
 """The three objectives of a network experiment as one program, and optimisers of each run's own."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import optax
@@ -10,7 +12,7 @@ from offspan.experiments import network
 from offspan.experiments.registry import load_preset
 
 
-def small(name, **update):
+def small(name, **update) -> Any:
     spec = load_preset(name)
     return spec.model_copy(update={"iterations": 60, "seeds": [0, 1, 2], "baseline_seeds": [3, 4], "evaluate_every": 10, **update})
 
