@@ -23,9 +23,10 @@ import xarray as xr
 import offspan
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.registry import check_result, kind, load_spec
-from offspan.experiments.spec import Arrays, Spec, to_toml
+from offspan.experiments.spec import Arrays, Spec, result_attributes, to_toml
 from offspan.files import arrays_in, atomic_write, atomic_write_text, excerpt, lock, read_arrays
 
+RESTORE = "put back the file that the run wrote, or move the folder away and run the spec again"
 HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
 
 
@@ -142,7 +143,9 @@ class RunFolder:
         folder.mkdir(exist_ok=True)
 
     def save_result(self, result: xr.Dataset, origin: dict[str, Any]) -> None:
-        """The result, and where it comes from, which has the result's checksum."""
+        """The result, with the digest of the spec that it is of and a checksum of its own; and where it comes from."""
+        result = result.assign_attrs(spec_digest=self.spec().digest())
+        result = result.assign_attrs(checksum=_checksum_of_result(result))
         # Made in memory and written in one go: a full disk is then one plain error, and the old file stays.
         compressed = {name: {"zlib": True, "complevel": 4} for name, variable in result.data_vars.items() if variable.ndim}
         content = bytes(result.to_netcdf(engine="h5netcdf", encoding=compressed))
@@ -156,22 +159,40 @@ class RunFolder:
         return self.provenance().get("result", checksum) == checksum
 
     def load_result(self) -> xr.Dataset:
+        """As the run wrote it, and of the spec that is there."""
         if not self.result_file.exists():
             raise OffspanError(f"{self.path} has no result yet.")
         content = self.result_file.read_bytes()
         if not self._is_as_written(content):
             raise OffspanError(
-                f"{self.result_file} is not the file that the run wrote (its sha256 differs from that in {self.provenance_file.name}); "
-                "delete it and run the spec again."
+                f"{self.result_file} is not the file that the run wrote: its sha256 differs from that in {self.provenance_file.name}; "
+                f"{RESTORE}."
             )
         found = _read(content)
         if isinstance(found, str):
-            raise OffspanError(f"{self.result_file} is cut short or no result file ({found}); delete it and run the spec again.")
+            raise OffspanError(f"{self.result_file} is cut short or no result file ({found}); {RESTORE}.")
         try:
             check_result(found)
         except OffspanError as error:
-            raise OffspanError(f"{self.result_file} is not the result of a run ({error}); delete it and run the spec again.") from error
+            raise OffspanError(f"{self.result_file} is not the result of a run ({error}); {RESTORE}.") from error
+        self._check_belongs(found)
         return found
+
+    def _check_belongs(self, result: xr.Dataset) -> None:
+        """Raises where a result was altered, or is that of another spec. Results of version 0.1 say less of themselves."""
+        if result.attrs.get("checksum", checksum := _checksum_of_result(result)) != checksum:
+            raise OffspanError(f"{self.result_file} is not as the run wrote it: its numbers do not have the checksum in it; {RESTORE}.")
+        spec = self.spec()
+        if "spec_digest" in result.attrs:
+            differs = result.attrs["spec_digest"] != spec.digest()
+        else:
+            told = result_attributes(spec)
+            differs = any(result.attrs[key] != told[key] for key in ("iterations", "precision"))
+        if differs:
+            raise OffspanError(
+                f"{self.result_file} is the result of another spec than {self.spec_file.name} beside it; put back the spec that it "
+                "was made with, or give yours another `name` and run it."
+            )
 
     def save_report(
         self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str], animations: Mapping[str, list[Any]] | None = None
@@ -281,6 +302,19 @@ def _checked(arrays: dict[str, np.ndarray], digest: str) -> dict[str, np.ndarray
     if str(arrays.pop("digest")) != digest:
         raise OffspanError("it belongs to another spec")
     return arrays
+
+
+def _checksum_of_result(result: xr.Dataset) -> str:
+    """Of all numbers, texts and attributes but the checksum itself, the same before a file is written and after it is read."""
+
+    def plain(value: Any) -> str:
+        return json.dumps(np.asarray(value).tolist())
+
+    texts = {f"attribute {name}": np.asarray(plain(value)) for name, value in result.attrs.items() if name != "checksum"}
+    arrays = {str(name): variable.values for name, variable in result.variables.items()}
+    arrays = {name: values if values.dtype.kind in "fiub" else np.asarray(plain(values)) for name, values in arrays.items()}
+    shapes = {f"axes of {name}": np.asarray(plain(variable.dims)) for name, variable in result.variables.items()}
+    return _checksum({**texts, **arrays, **shapes})
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:
