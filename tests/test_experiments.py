@@ -372,6 +372,51 @@ def test_a_foreign_folder_is_left_alone(spec, tmp_path):
     assert sorted(path.name for path in (tmp_path / "small").iterdir()) == [".1.keep", "thesis.tex"]
 
 
+def test_a_finished_run_whose_spec_was_edited_is_refused(spec, tmp_path):
+    """Else the page would claim the new settings beside the old numbers. Also for results of 0.1, which carry no digest."""
+    run(spec, tmp_path, ignore)
+    folder = RunFolder(tmp_path / "small")
+    edited = spec.model_copy(update={"iterations": spec.iterations + 1})
+    write(folder.spec_file, to_toml(edited))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="is the result of another spec than"):
+            run(edited, tmp_path, ignore)
+        with pytest.raises(ValueError, match="is the result of another spec"):
+            folder.load_result()
+        older = xr.load_dataset(folder.result_file, engine="h5netcdf").drop_attrs(deep=False)
+        kept = {"kind", "name", "title", "iterations", "quick", "precision"}
+        attributes = xr.load_dataset(folder.result_file, engine="h5netcdf").attrs
+        older.attrs = {key: value for key, value in attributes.items() if key in kept}
+        folder.provenance_file.unlink(missing_ok=True)
+        folder.result_file.unlink()
+        older.to_netcdf(folder.result_file, engine="h5netcdf")
+    write(folder.spec_file, to_toml(spec))
+    assert folder.load_result().attrs["iterations"] == spec.iterations
+
+
+def test_a_result_of_another_run_or_with_other_numbers_is_refused(spec, tmp_path):
+    """With its provenance copied along, or deleted: the result says itself what it is of, and what is in it."""
+    run(spec, tmp_path, ignore)
+    other = spec.model_copy(update={"name": "other", "learning_rate": [2 * rate for rate in spec.learning_rate]})
+    run(other, tmp_path, ignore)
+    ours, theirs = RunFolder(tmp_path / "small"), RunFolder(tmp_path / "other")
+    whole = ours.result_file.read_bytes()
+    for file in ("result.nc", "provenance.json"):
+        (ours.path / file).write_bytes((theirs.path / file).read_bytes())
+    with pytest.raises(ValueError, match="is the result of another spec"):
+        run(spec, tmp_path, ignore)
+    ours.result_file.write_bytes(whole)
+    ours.provenance_file.unlink()
+    assert (ours.state(), ours.load_result().sizes) == ("complete", theirs.load_result().sizes)
+    altered = ours.load_result()
+    altered["K"] = altered["K"] + 1e-9
+    ours.result_file.unlink()
+    altered.to_netcdf(ours.result_file, engine="h5netcdf")
+    with pytest.raises(ValueError, match="its numbers do not have the checksum in it"):
+        run(spec, tmp_path, ignore)
+    assert ours.state() == "damaged"
+
+
 def test_a_result_cut_short_is_told_and_can_be_made_again(spec, tmp_path):
     result = run(spec, tmp_path, ignore)
     file = tmp_path / "small" / "result.nc"
@@ -389,7 +434,7 @@ def test_a_result_cut_short_is_told_and_can_be_made_again(spec, tmp_path):
         file.write_bytes(whole[:length])
         with pytest.raises(ValueError, match="is cut short or no result file"):
             run(spec, tmp_path, ignore)
-    assert RunFolder(tmp_path / "small").state() == "complete", "nothing is known of it"
+        assert RunFolder(tmp_path / "small").state() == "damaged"
     assert checkpoint.exists(), "what the result could be made from again was dropped"
     checkpoint.unlink()
     file.unlink()  # as the sentence says

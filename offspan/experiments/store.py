@@ -106,9 +106,15 @@ class RunFolder:
         try:
             if not self.is_complete():
                 return f"{self.share_done():.0%} done"
-            return "complete" if self._is_as_written(self.result_file.read_bytes()) else "damaged"
+            if "result" in self.provenance():
+                return "complete" if self._is_as_written(self.result_file.read_bytes()) else "damaged"
         except (OffspanError, OSError):
             return "cannot be read"
+        try:
+            self.load_result()
+            return "complete"
+        except (OffspanError, OSError):
+            return "damaged"
 
     def _checkpoint(self, task: str) -> Path:
         return self.checkpoints / f"{task}.npz"
