@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -301,7 +302,7 @@ def test_nobody_answers(tmp_path, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    with Dask(address, say=ignore) as executor:
+    with Dask(address, say=str) as executor:
         sentence = said(run, spec_of(tmp_path, SWEEP), tmp_path, ignore, 10.0, executor)
     assert sentence.startswith(f"--cluster: no scheduler answers at {address} (")
 
@@ -329,11 +330,24 @@ def test_a_place_that_is_none(tmp_path, monkeypatch, capsys, place, sentence):
     assert not (tmp_path / "runs").exists()
 
 
+def test_without_dask_there_is_no_cluster_and_all_else_is_as_it_was(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "offspan.experiments.cluster")
+    monkeypatch.setattr(sys, "argv", ["offspan", "reproduce", "lqr", "--cluster", "local:2", "--folder", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err.startswith("offspan: the package 'distributed' is missing: pip install 'offspan[cluster]' (")
+    texts = {path.name: path.read_text() for path in Path(cli.__file__).parent.rglob("*.py")}
+    assert [name for name, text in texts.items() if re.search(r"(import|from) (dask|distributed)|extra\(.distributed", text)] == [
+        "cluster.py"
+    ]
+
+
 def test_which_addresses_are_open_to_others(tmp_path):
     assert [is_exposed(one) for one in ("tcp://10.0.0.1:8786", "tcp://head:8786", "tls://head:8786")] == [True, True, False]
     assert not any(is_exposed(f"tcp://{host}:8786") for host in ("127.0.0.1", "localhost", "[::1]"))
     (tmp_path / "scheduler.json").write_text(json.dumps({"type": "Scheduler", "address": "tcp://10.0.0.1:8786"}))
-    assert Dask(str(tmp_path / "scheduler.json"), say=ignore).address == "tcp://10.0.0.1:8786"
+    assert Dask(str(tmp_path / "scheduler.json"), say=str).address == "tcp://10.0.0.1:8786"
 
 
 def test_code_and_files_do_not_travel(tmp_path, monkeypatch):
@@ -341,7 +355,7 @@ def test_code_and_files_do_not_travel(tmp_path, monkeypatch):
     code = spec_of(tmp_path, SYSTEM + 'factory = "mine:make"')
     code = code.model_copy(update={"system": code.system.trusted()})  # pyright: ignore[reportAttributeAccessIssue]
     for place in ("local:2", "tcp://127.0.0.1:8786"):
-        with Dask(place, say=ignore) as executor:
+        with Dask(place, say=str) as executor:
             sentence = said(run, code, tmp_path, ignore, 10.0, executor)
             assert sentence == "`system` names code, 'mine:make', which no cluster is sent; run the spec without --cluster."
     (tmp_path / "model.xml").write_text("<mujoco/>")

@@ -45,6 +45,9 @@ class Dask:
     def __init__(self, place: str, say: Callable[[str], Any]):
         self.place, self.say = place, say
         self.workers, self.address = _read_place(place)
+        self._gpus = visible_gpus() if self.address is None else []
+        if self._gpus:  # this process computes little; by default it would take most of the memory of the GPU that a worker has
+            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self._cluster: Any = None
         self._client: Any = None
         self._told: deque[dict[str, Any]] = deque()
@@ -74,7 +77,7 @@ class Dask:
             logging.getLogger(name).setLevel(logging.CRITICAL)  # they tell of lost workers in pages; `say` does in a line
         if self.address is None:
             doing(f"starting {self.workers} workers")
-            self._cluster, self.workers = _start(self.workers, self.say)
+            self._cluster, self.workers = _start(self.workers, self._gpus, self.say)
         elif is_exposed(self.address):
             self.say(
                 f"{self.address} is neither on this machine nor encrypted: Dask runs what it is sent, so that whoever reaches that port "
@@ -235,14 +238,12 @@ def is_exposed(address: str) -> bool:
     return found.scheme == "tcp" and found.hostname not in ("localhost", "127.0.0.1", "::1")
 
 
-def _start(workers: int, say: Callable[[str], Any]) -> tuple[Any, int]:
+def _start(workers: int, gpus: list[str], say: Callable[[str], Any]) -> tuple[Any, int]:
     """Workers on this machine, one process each, that listen to this machine alone; and their number."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-    every = environments(workers, cores, gpus := visible_gpus())
+    every = environments(workers, cores, gpus)
     if len(every) < workers:
         say(f"{len(every)} workers in place of {workers}, since there are {len(gpus)} GPUs, and each worker has one.")
-    if gpus:  # this process computes little; by default it would take most of the first GPU's memory from the worker that has it
-        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     here: dict[str, Any] = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     options = {**here, "nthreads": 1, "memory_limit": 0, "silence_logs": logging.CRITICAL, "preload": ["offspan.experiments.worker"]}
     cluster = distributed.SpecCluster(
