@@ -94,12 +94,13 @@ def _executor(cluster: str | None) -> Iterator[Any]:
     """Where tasks run."""
     from offspan.experiments.executor import Here
 
+    say = lambda sentence: console.print(sentence, soft_wrap=True)  # noqa: E731
     if cluster is None:
-        yield Here()
+        yield Here(say=say)
         return
     from offspan.experiments.cluster import Dask
 
-    with Dask(cluster, say=lambda sentence: console.print(sentence, soft_wrap=True)) as executor:
+    with Dask(cluster, say=say) as executor:
         yield executor
 
 

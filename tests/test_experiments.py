@@ -14,6 +14,7 @@ import pytest
 import xarray as xr
 
 import offspan
+from offspan.experiments import executor
 from offspan.experiments.lqr import LQRSpec, distinct_runs
 from offspan.experiments.registry import load_preset, load_spec, preset_names, presets_for
 from offspan.experiments.run import run
@@ -47,7 +48,8 @@ def spec(tmp_path):
 
 def test_presets_have_the_papers_settings():
     """[R24, app:experiments:details:lqr]; seeds, learning rates and iterations as the paper gives them."""
-    lqr = ["lqr", "lqr-horizon-sweep", "lqr-horizons", "lqr-large", "lqr-long-horizon", "lqr-noise", "lqr-random-abq", "lqr-sampled"]
+    lqr = ["lqr", *(f"lqr-{name}" for name in ("horizon-sweep", "horizons", "large", "large-clipped", "long-horizon", "noise"))]
+    lqr += ["lqr-random-abq", "lqr-sampled"]
     choices = ["abq", "lqr", "lqr-one", "lqr-short", "lqr-three", "pendulum", "pendulum-velocities", "quadcopter"]
     selection = [f"selection-{name}" for name in choices]
     networks = ["pendulum", "pendulum-horizons", *(f"quadcopter-{name}" for name in ("below", "distance", "further", "noise"))]
@@ -370,6 +372,28 @@ def test_a_foreign_folder_is_left_alone(spec, tmp_path):
     with pytest.raises(ValueError, match="is there already and is not a run of offspan"):
         run(spec, tmp_path, ignore)
     assert sorted(path.name for path in (tmp_path / "small").iterdir()) == [".1.keep", "thesis.tex"]
+
+
+def test_a_run_that_goes_on_with_other_versions_says_so_and_records_both(spec, tmp_path, monkeypatch):
+    """Its bits may differ from those of a run with either."""
+    longer = spec.model_copy(update={"iterations": 3_000})
+
+    def stop(share: float) -> None:
+        if share > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(longer, tmp_path, stop)
+    ours = executor.versions()
+    monkeypatch.setattr(executor, "versions", lambda: {**ours, "jax": "99.0"})
+    said: list[str] = []
+    run(longer, tmp_path, ignore, executor=executor.Here(say=said.append))
+    assert len(said) == 1
+    assert f"was begun with offspan {ours['offspan']}, jax {ours['jax']}," in said[0]
+    assert "and goes on with" in said[0]
+    begun = [place["begun_with"] for place in RunFolder(tmp_path / "small").provenance()["tasks"] if "begun_with" in place]
+    assert len(begun) == 1
+    assert f"jax {ours['jax']}" in begun[0]
 
 
 def test_a_finished_run_whose_spec_was_edited_is_refused(spec, tmp_path):

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from offspan.errors import OffspanError, extra
-from offspan.experiments.executor import Kept, Progress, Work, is_done
+from offspan.experiments.executor import Kept, Progress, Work, is_done, say_begun_with, versions
 from offspan.experiments.spec import Task
 from offspan.experiments.store import pack, unpack
-from offspan.experiments.worker import devices, difference, environments, perform, versions
+from offspan.experiments.worker import devices, difference, environments, perform
 from offspan.files import excerpt
 
 distributed = extra("distributed")
@@ -151,6 +151,7 @@ class _Tasks:
 
     def _submit(self, task: Task) -> Any:
         resume = self.kept.get(task.name)
+        say_begun_with(task.name, resume, self.dask.say)
         given = [b"" if resume is None else pack(resume, self.digest)]
         given += [pack(checkpoint, self.digest) for name in task.needs if (checkpoint := self.kept.get(name)) is not None]
         asked = json.dumps({**self.asked, "needs": task.needs})

@@ -1,7 +1,9 @@
 """Where tasks run: in this process, one after another (`Here`), or on a cluster (`offspan.experiments.cluster`)."""
 
+import importlib.metadata
 import platform
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 
+import offspan
 from offspan.experiments.spec import Arrays, OnChunk, Task
 from offspan.experiments.store import Checkpoint
 
@@ -57,6 +60,7 @@ class Here:
     """In this process. A task that is interrupted leaves a checkpoint of its last whole chunk, and resumes from it."""
 
     checkpoint_seconds: float = CHECKPOINT_SECONDS
+    say: Callable[[str], Any] = warnings.warn  # called with sentences for the person who waits
 
     def run(self, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress) -> None:
         whole, before = sum(task.weight for task in tasks), 0.0
@@ -72,6 +76,7 @@ class Here:
         latest = kept.get(task.name)
         if is_done(latest):
             return
+        say_begun_with(task.name, latest, self.say)
         saved = time.monotonic()
 
         def on_chunk(checkpoint: Checkpoint) -> None:
@@ -106,8 +111,32 @@ def execute(
     spent, started = latest.seconds if latest else 0.0, time.monotonic()
     seconds = lambda: spent + time.monotonic() - started  # noqa: E731
     resume = latest.arrays if latest else None
-    arrays = work.run_task(name, needed, resume, lambda share, arrays: on_chunk(Checkpoint(arrays, share, seconds())))
-    return Checkpoint(arrays, 1.0, seconds(), _origin())
+    earlier = {} if (other := begun_with(latest)) is None else {"begun_with": other}
+    so_far = {"versions": versions_text(), **earlier}
+    arrays = work.run_task(name, needed, resume, lambda share, arrays: on_chunk(Checkpoint(arrays, share, seconds(), so_far)))
+    return Checkpoint(arrays, 1.0, seconds(), {**_origin(), **earlier})
+
+
+def versions() -> dict[str, str]:
+    """Of what the bits of a result depend on."""
+    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
+    return {"offspan": offspan.__version__, **packages, "Python": ".".join(platform.python_version_tuple()[:2])}
+
+
+def versions_text() -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions().items())
+
+
+def say_begun_with(name: str, latest: Checkpoint | None, say: Callable[[str], Any]) -> None:
+    if (other := begun_with(latest)) is not None:
+        say(f"{name} was begun with {other} and goes on with {versions_text()}: its bits may differ from a run with either.")
+
+
+def begun_with(latest: Checkpoint | None) -> str | None:
+    """The versions that a task was begun with, where they are others than those of this process."""
+    told = {} if latest is None else latest.origin
+    other = told.get("begun_with", told.get("versions"))
+    return None if other in (None, versions_text()) else other
 
 
 def _origin() -> dict[str, str]:

@@ -3,10 +3,8 @@
 For workers that you start yourself: `dask worker … --nthreads 1 --preload offspan.experiments.worker`.
 """
 
-import importlib.metadata
 import json
 import os
-import platform
 import signal
 import threading
 import traceback
@@ -16,9 +14,8 @@ from typing import Any
 
 import jax
 
-import offspan
 from offspan.errors import OffspanError
-from offspan.experiments.executor import Work, execute
+from offspan.experiments.executor import Work, execute, versions
 from offspan.experiments.run import Experiment
 from offspan.experiments.store import pack, unpack
 from offspan.experiments.verifying import Verification
@@ -51,12 +48,6 @@ def dask_setup(worker: Any) -> None:
     if hasattr(os, "sched_setaffinity"):
         with suppress(OSError):  # cores that were taken away since
             os.sched_setaffinity(0, map(int, os.environ[CORES].split(",")))
-
-
-def versions() -> dict[str, str]:
-    """Of what the bits of a result depend on."""
-    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
-    return {"offspan": offspan.__version__, **packages, "Python": ".".join(platform.python_version_tuple()[:2])}
 
 
 def devices() -> int:
