@@ -1,9 +1,12 @@
 """Files: what others put beside ours stays, no link is followed, and threads that write the same file never mix."""
 
 import os
+import shutil
 import stat
 import threading
+from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -149,3 +152,21 @@ def test_escape_sequences_of_a_file_do_not_reach_the_terminal(tmp_path, capsys, 
     said = capsys.readouterr().err
     assert "\x1b" not in said
     assert "x1b[31mred" in said
+
+
+def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path):
+    """Two thousand million numbers that are declared and not there, or zeros that compress a thousandfold; and numbers in other files."""
+    run = tmp_path / "run"
+    run.mkdir()
+    shutil.copy(Path(__file__).parents[1] / "docs" / "results" / "lqr-random-abq" / "spec.toml", run)
+    (tmp_path / "numbers").write_bytes(bytes(80))
+    hostile = {
+        "declared": lambda file: file.create_dataset("K", (2 * 10**9,), "f8", chunks=(10**6,)),
+        "zeros": lambda file: file.create_dataset("K", data=np.zeros(5 * 10**7), compression="gzip", chunks=(10**6,)),
+        "elsewhere": lambda file: file.create_dataset("K", (10,), "f8", external=[(str(tmp_path / "numbers"), 0, 80)]),
+    }
+    for name, make in hostile.items():
+        with h5py.File(run / "result.nc", "w") as file:
+            make(file)
+        with pytest.raises(offspan.OffspanError, match="has its numbers in other files" if name == "elsewhere" else "bytes that declare"):
+            RunFolder(run).load_result()

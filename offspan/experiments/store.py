@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
 import jax
 import numpy as np
 import xarray as xr
@@ -27,6 +28,7 @@ from offspan.experiments.spec import Arrays, Spec, result_attributes, to_toml
 from offspan.files import arrays_in, atomic_write, atomic_write_text, excerpt, lock, read_arrays
 
 RESTORE = "put back the file that the run wrote, or move the folder away and run the spec again"
+LEAST_LIMIT, LARGEST_RATIO = 2**28, 200  # bytes that any result may declare, and how often its file's size; real ones compress tenfold
 HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
 
 
@@ -232,11 +234,29 @@ def _read(content: bytes) -> xr.Dataset | str:
     """What is in a netCDF file, or why it cannot be read."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # a file that h5netcdf could not open complains again when it is dropped
     try:
+        _check_declared(content)
         return xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
     except Exception as error:  # what is raised of a damaged file has no common class
         return excerpt(error)
     finally:
         sys.unraisablehook = hook
+
+
+def _check_declared(content: bytes) -> None:
+    """Raises where a small file would fill the memory, or has its numbers in other files, before any of them is read."""
+    declared = 0
+
+    def look(name: str, item: Any) -> None:
+        nonlocal declared
+        if isinstance(item, h5py.Dataset):
+            declared += item.size * item.dtype.itemsize
+            if item.external or item.is_virtual:
+                raise OffspanError(f"{name} has its numbers in other files")
+
+    with h5py.File(io.BytesIO(content), "r") as file:
+        file.visititems(look)
+    if declared > max(LEAST_LIMIT, LARGEST_RATIO * len(content)):
+        raise OffspanError(f"{len(content):,} bytes that declare {declared / 2**30:.1f} GiB of numbers")
 
 
 def provenance(spec: Spec) -> dict[str, Any]:
