@@ -1,12 +1,13 @@
 """The command line: parse, call one function, print."""
 
+import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import jax
 import typer
@@ -111,7 +112,11 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
     from offspan.report.results import report
     from offspan.report.tables import latex_table, markdown_table, terminal_table
 
-    with _progress(spec.name) as progress:
+    def kept() -> str:
+        has = any(RunFolder(folder / spec.name).checkpoints.glob("*.npz"))
+        return f"what was done of {spec.name} is kept, and the same command resumes from there" if has else "nothing was done yet"
+
+    with _progress(spec.name, kept) as progress:
         result = run(spec, folder, progress, executor=executor, doing=lambda what: progress(None, f"{spec.name}: {what}"))
     other = getattr(spec, "compare_with", None)
     beside = RunFolder(folder / other) if other else None
@@ -131,33 +136,47 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
 
 
 @contextmanager
-def _progress(name: str, kept: str = "what was done of {} is kept, and the same command resumes from there") -> Iterator[Any]:
-    """A progress bar, as a function of the share done and of what is being done, or None. Ctrl-C ends the command with a sentence."""
-    columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
-    interrupted = False
+def _progress(name: str, kept: Callable[[], str]) -> Iterator[Any]:
+    """A progress bar, as a function of the share done and of what is being done, or None.
 
-    def interrupt(*_) -> None:
-        nonlocal interrupted
-        interrupted = True
-        raise KeyboardInterrupt
+    A signal ends the command with a sentence, of which `kept` is the part that says what is left.
+    """
+    columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
 
     def progress(share: float | None, doing: str | None = None) -> None:
         # Python drops an exception that is raised inside a finaliser, and with it a Ctrl-C at that moment.
-        if interrupted:
-            raise KeyboardInterrupt
+        if Stopped.by is not None:
+            raise Stopped
         bar.update(task, completed=share, description=doing)
 
     try:
-        signal.signal(signal.SIGINT, interrupt)
         with Progress(TextColumn("{task.description}", markup=False), *columns, console=console) as bar:
             task = bar.add_task(name, total=1.0)
             yield progress
             bar.update(task, completed=1.0, description=name)
-    except KeyboardInterrupt:
-        print(f"offspan: stopped; {kept.format(name)}.", file=sys.stderr)
-        raise typer.Exit(130) from None
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    except (Stopped, KeyboardInterrupt):
+        print(f"offspan: stopped; {kept()}.", file=sys.stderr)
+        raise typer.Exit(Stopped.exit_code()) from None
+
+
+class Stopped(BaseException):
+    """By Ctrl-C, by SIGTERM, which a cluster sends before it kills, or by SIGHUP, when a terminal is closed."""
+
+    by: ClassVar[int | None] = None
+
+    @classmethod
+    def listen(cls) -> None:
+        def stop(signal_number: int, _: Any) -> None:
+            cls.by = signal_number
+            raise cls
+
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(getattr(signal, name), stop)
+
+    @classmethod
+    def exit_code(cls) -> int:
+        return 128 + (cls.by or signal.SIGINT)
 
 
 @app.command("select")
@@ -242,7 +261,7 @@ def audit_controller(
         write_page(found, path, asked.title or f"Audit: {asked.name}")
         console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
 
-    with _progress(spec.stem) as progress:
+    with _progress(spec.stem, lambda: "parts that were finished are kept, and the same command continues with the others") as progress:
         audit_file(spec, folder, finish, trust_code=trust_code, progress=progress)
 
 
@@ -341,7 +360,7 @@ def verify(
     settings = theory.Settings(dim, horizon, seeds)
     asked = labels or list(theory.STATEMENTS)
     width = max(map(len, asked))
-    with _executor(cluster) as executor, _progress("verify", kept="no claims were written") as progress:
+    with _executor(cluster) as executor, _progress("verify", lambda: "no claims were written") as progress:
         claims = verify_on(executor, labels or (), settings, lambda share, doing: progress(share, f"{doing:{width}}"))
     console.print(terminal_claims(claims, settings))
     target = folder / "verify"
@@ -392,14 +411,25 @@ def _cores() -> int:
 
 def main() -> None:
     """A person's mistake is one sentence on stderr and exit code 2; any other error is a bug, and shows its traceback."""
-    jax.config.update("jax_enable_x64", True)
-    with suppress(RuntimeError):  # a backend that is already running keeps its devices
-        jax.config.update("jax_num_cpu_devices", _cores())
+    Stopped.listen()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no ∇ gets a question mark
     try:
+        jax.config.update("jax_enable_x64", True)
+        with suppress(RuntimeError):  # a backend that is already running keeps its devices
+            jax.config.update("jax_num_cpu_devices", _cores())
         app()
+    except Stopped:
+        print("offspan: stopped.", file=sys.stderr)
+        sys.exit(Stopped.exit_code())
     except (OffspanError, OSError) as error:
         if show_tracebacks:
             raise
         said = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in str(error))  # no escape sequences from a file
         print(f"offspan: {said}", file=sys.stderr)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

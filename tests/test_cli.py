@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ import offspan
 from offspan import cli
 from offspan.experiments.store import RunFolder
 
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
 SPEC = """
 systems = ["identity", "shift", "gaussian"]
 dim = [4]
@@ -85,6 +87,31 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
     assert f"{share:.0%} done" in printed("list", *where)
     (folder.checkpoints / "dim-4-horizon-4.npz").write_bytes(b"cut short")
     assert "cannot be read" in printed("list", *where)
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_run_that_is_told_to_end_leaves_a_checkpoint(tmp_path, sent, code):
+    """A cluster sends SIGTERM before it kills, and a terminal that is closed SIGHUP."""
+    (tmp_path / "long.toml").write_text(SPEC.replace("3000", "4000000"))
+    process = subprocess.Popen(command("run", "long.toml"), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    folder = RunFolder(tmp_path / "runs" / "long")
+    while process.poll() is None and not folder.checkpoints.exists():
+        time.sleep(0.05)
+    process.send_signal(sent)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert errors == "offspan: stopped; what was done of long is kept, and the same command resumes from there.\n"
+    assert 0 < folder.share_done() < 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_an_output_without_the_papers_symbols(tmp_path, encoding):
+    """`list` and `show` print ∇ and ×: an encoding that lacks them gets plain characters. `python -m offspan.cli` is the command."""
+    for arguments in (["list"], ["show", "lqr-random-abq", "--folder", str(RESULTS)]):
+        module = [sys.executable, "-m", "offspan.cli", *arguments]
+        done = subprocess.run(module, cwd=tmp_path, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding})
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.decode(encoding)) > 500
 
 
 def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
