@@ -150,8 +150,8 @@ class RunFolder:
             raise OffspanError(f"{folder} is a link, and a run writes only into its own folder; remove the link, or put a folder there.")
         folder.mkdir(exist_ok=True)
 
-    def save_result(self, result: xr.Dataset, origin: dict[str, Any]) -> None:
-        """The result, with the digest of the spec that it is of and a checksum of its own; and where it comes from."""
+    def save_result(self, result: xr.Dataset, origin: dict[str, Any]) -> xr.Dataset:
+        """The result, with the digest of the spec that it is of and a checksum of its own; and where it comes from. As it is written."""
         result = result.assign_attrs(spec_digest=self.spec().digest())
         result = result.assign_attrs(checksum=_checksum_of_result(result))
         # Made in memory and written in one go: a full disk is then one plain error, and the old file stays.
@@ -160,6 +160,7 @@ class RunFolder:
         text = json.dumps({**origin, "result": hashlib.sha256(content).hexdigest()}, indent=2) + "\n"
         atomic_write_text(self.provenance_file, text)
         atomic_write(self.result_file, lambda path: path.write_bytes(content))
+        return result
 
     def _is_as_written(self, result: bytes) -> bool:
         """By the checksum that was written with it, if there was one."""

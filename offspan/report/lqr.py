@@ -303,7 +303,8 @@ def _flow(run: xr.Dataset) -> tuple[float, float]:
 @functools.lru_cache(maxsize=256)
 def _ratios(dim: int, horizon: int, seen: tuple[int, ...], time: float) -> tuple[float, float]:
     """Each is asked for by every figure and table."""
-    return flow_ratios(shift_flow(dim, horizon, seen, time), horizon, seen)
+    indices = np.array(seen)
+    return flow_ratios(shift_flow(dim, horizon, indices, time), horizon, indices)
 
 
 def _groups(rows: pd.DataFrame, letters: tuple[str, ...]) -> list[pd.DataFrame]:
