@@ -69,12 +69,19 @@ export function createPlane(canvas, stage, onMove, onClick) {
     }
   }
 
-  function trail(context, states, axes, fill) {
+  /** A line that can be told from the darkest shade: on a band of the card's colour. */
+  function banded(context, places, how, tone) {
+    path(context, places, { stroke: tone.card, width: how.width + 3 });
+    path(context, places, how);
+  }
+
+  function trail(context, states, axes, fill, tone) {
     const places = states.map((x) => pixel(axes.map((d) => x[d]))).filter((place) => place.every((value) => Math.abs(value) < 1e5));
-    context.globalAlpha = 0.45;
-    path(context, places, { stroke: fill, width: 2 });
-    context.globalAlpha = 1;
-    places.forEach((place, h) => dot(context, place, Math.max(2.4, 6.5 - 0.55 * h), fill, Math.max(0.25, 1 - 0.09 * h)));
+    banded(context, places, { stroke: fill, width: 2 }, tone);
+    places.forEach((place, h) => {
+      dot(context, place, Math.max(2.4, 6.5 - 0.55 * h) + 1.5, tone.card);
+      dot(context, place, Math.max(2.4, 6.5 - 0.55 * h), fill);
+    });
   }
 
   /** Draws; true while something flies, so that there is a next frame to draw. */
@@ -108,7 +115,7 @@ export function createPlane(canvas, stage, onMove, onClick) {
       const { sigma, left } = svd([[loop[i][i], loop[i][j]], [loop[j][i], loop[j][j]]]);
       const segment = [-sigma[0], sigma[0]].map((length) => pixel(left[0].map((value) => length * value)));
       const collapsed = sigma[1] < 1e-3 * Math.max(sigma[0], 1e-9); // a line there and back, whose dashes would fall between dashes
-      path(context, collapsed ? segment : circle.map((x) => flat(apply(loop, x))), how);
+      banded(context, collapsed ? segment : circle.map((x) => flat(apply(loop, x))), how, tone);
     };
     if (ghost) image(closedLoop(problem, ghost), { stroke: tone.soft, width: 3, dash: [7, 5] });
     image(M, { stroke: tone.ink, width: 3.5 });
@@ -116,15 +123,16 @@ export function createPlane(canvas, stage, onMove, onClick) {
     const still = zeros(K.length, problem.A.length);
     for (const x of seen) { // what a rollout visits before training
       for (const state of rollout(problem, still, x).slice(1, visitedCount(problem))) {
-        context.beginPath();
-        context.arc(...flat(state), 6, 0, 2 * Math.PI);
-        context.strokeStyle = tone.seen;
-        context.lineWidth = 1.8;
-        context.stroke();
+        for (const [strokeStyle, lineWidth] of [[tone.card, 4.8], [tone.seen, 1.8]]) {
+          context.beginPath();
+          context.arc(...flat(state), 6, 0, 2 * Math.PI);
+          Object.assign(context, { strokeStyle, lineWidth });
+          context.stroke();
+        }
       }
-      trail(context, rollout(problem, K, x), axes, tone.seen);
+      trail(context, rollout(problem, K, x), axes, tone.seen, tone);
     }
-    trail(context, rollout(problem, K, unseen), axes, tone.unseen);
+    trail(context, rollout(problem, K, unseen), axes, tone.unseen, tone);
     const flying = flight !== null && drawFlight(context, rollout(problem, K, flight.start), axes, tone);
     showHandles({ seen, unseen }, axes);
     return flying;

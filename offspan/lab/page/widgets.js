@@ -74,7 +74,9 @@ export function dial(place, { filled, knob, number, ticks }, onTurn) {
     const degrees = (Math.atan2(-y, x) * 180) / Math.PI;
     turn(degrees < -90 ? 180 : degrees);
   };
-  // Only the arc takes hold of a finger, so that a page can be scrolled from within.
+  // Only the arc takes hold of a finger, so that the page can be scrolled from the rest.
+  place.addEventListener("touchstart", (event) => { if (event.cancelable && event.target.matches(".grip")) event.preventDefault(); },
+    { passive: false });
   place.addEventListener("pointerdown", (event) => {
     if (!event.target.matches(".grip")) return;
     place.setPointerCapture(event.pointerId);

@@ -23,7 +23,15 @@ export function createYours({ onChange, onExplore }) {
     place.append(make("label", { className: "field" }, make("span", { textContent: words }), input, error));
     fields[key] = input;
     errors[key] = error;
-    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => { update(); onChange(); }, 60); });
+    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(settle, 60); });
+  }
+
+  /** What was typed a moment ago, read now. */
+  function settle() {
+    clearTimeout(timer);
+    timer = 0;
+    update();
+    onChange();
   }
 
   const area = (rows, placeholder = "") => make("textarea", { spellcheck: false, autocomplete: "off", placeholder, rows });
@@ -147,7 +155,10 @@ export function createYours({ onChange, onExplore }) {
 
   const flat = (key) => fields[key].value.trim().replace(/\s*\n\s*/g, ";").replace(/[ ,\t]+/g, ",");
   return {
-    problem: () => last,
+    problem() {
+      if (timer) settle();
+      return last;
+    },
     /** H, η and the states to train on, where all fields can be used. */
     settings: () => settings,
     /** Returns the names of matrices that cannot be used. */
