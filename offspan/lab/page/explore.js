@@ -165,7 +165,7 @@ export function createExplore({ own, runs, onChange }) {
       ticksX: ticks.filter((value) => value <= last).map((value) => [value, value.toLocaleString("en")]),
       ticksY: [[0, "0"], [1, "1"]],
       titleX: "iterations",
-      room: 80,
+      room: 88,
     });
   }
 
