@@ -157,14 +157,19 @@ def test_the_propositions_learning_rate_and_what_its_step_leaves(mathematics, di
     assert found["optimality"] == pytest.approx(shift_ratios(alpha, horizon)[0], rel=1e-13)
 
 
-def test_visits_and_costs_of_starts(mathematics):
-    """The visits that training adds up are η times the Gramian of each iteration; J(K; x) is the quadratic form of the cost matrix."""
+@pytest.mark.parametrize("cut", [0, 1.5])
+def test_visits_and_costs_of_starts(mathematics, cut):
+    """Training adds up η min(1, cut/‖∇J‖) times the Gramian of each iteration; J(K; x) is the quadratic form of the cost matrix."""
     problem, seen = random_problem(3, 4, 4), np.eye(4)[:2]
-    given = {"problem": matrices(problem), "seen": seen.tolist()}
-    steps = "const t = new m.Training(given.problem, given.seen, {rate: 0.01}); t.step(); t.step()"
+    given = {"problem": matrices(problem), "seen": seen.tolist(), "cut": cut}
+    steps = "const t = new m.Training(given.problem, given.seen, {rate: 0.01, cut: given.cut}); t.step(); t.step()"
     visits, K = mathematics(f"(() => {{ {steps}; return [m.rowsOf(t.visits, 4, 4), t.K] }})()", **given)
-    first = offspan.train_lqr(problem, seen, learning_rate=0.01, iterations=1).K
-    expected = 0.01 * (offspan.gramian(problem, seen) + offspan.gramian(problem, seen, first))
+    first = offspan.train_lqr(problem, seen, learning_rate=0.01, iterations=1, clip=cut or None).K
+    expected = np.zeros((4, 4))
+    for controller in (np.zeros((4, 4)), first):
+        length = float(jnp.linalg.norm(jax.grad(lambda K: offspan.cost(problem, offspan.Linear(K), seen))(jnp.asarray(controller))))
+        assert length > 1.5
+        expected += 0.01 * (cut / length if cut else 1) * np.asarray(offspan.gramian(problem, seen, controller))
     np.testing.assert_allclose(visits, expected, rtol=1e-11, atol=1e-12)
     P = np.array(mathematics("m.costMatrix(given.problem, given.K)", problem=given["problem"], K=K))
     x = np.array([0.3, -1.0, 0.5, 2.0])

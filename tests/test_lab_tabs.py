@@ -176,7 +176,7 @@ def test_a_finished_run_is_in_its_page(lab, tmp_path):
     page.locator("#run-system").select_option(label="shift: D = 5, H = 5, 2 seen, η = 0.001")
     shows(page, "number-title", "directions")
     settled(page)
-    assert float(numbers(page)["in the run"]) == pytest.approx(float(numbers(page)["E opt"]), abs=2e-4)
+    assert float(numbers(page)["in the run"]) == pytest.approx(float(numbers(page)["norm. E opt"]), abs=2e-4)
     page = lab.open("#pendulum", file=tmp_path / "pendulum.html", reduced_motion="reduce")
     assert len(page.locator("#seeds button").all()) == 5
     page.click("#drop")

@@ -116,16 +116,22 @@ export function chart(canvas, { lines, marks = [], x, y, ticksX, ticksY, titleX,
   for (const { points, stroke, fill, name, width: thick = 2, dash = [], label = null } of lines) {
     const shown = points.filter(([, value]) => Number.isFinite(value));
     if (!shown.length) continue;
-    path(context, shown.map(([a, b]) => [across(a), upwards(b)]), { stroke, width: thick, dash });
+    context.save(); // what is above the chart is not drawn
+    context.beginPath();
+    context.rect(left - 2, top - 2, right - left + 4, bottom - top + 4);
+    context.clip();
+    path(context, shown.map(([a, b]) => [across(a), Math.max(-1e4, upwards(b))]), { stroke, width: thick, dash });
+    context.restore();
     if (label) text(context, name, across(label[0]), upwards(label[1]), fill, "center", "middle");
-    else ends.push({ x: across(shown[shown.length - 1][0]), at: upwards(shown[shown.length - 1][1]), name, fill });
+    else ends.push({ x: across(shown[shown.length - 1][0]), at: Math.max(top, upwards(shown[shown.length - 1][1])), name,
+      fill });
   }
   ends.sort((a, b) => a.at - b.at);
   ends.forEach((end, i) => { if (i) end.at = Math.max(end.at, ends[i - 1].at + 14); });
   const over = Math.max(0, (ends[ends.length - 1]?.at ?? 0) - bottom);
   for (const { x: end, at, name, fill } of ends) text(context, name, end + 6, at - over, fill, "left", "middle");
   for (const { at: [a, b], fill, radius = 5 } of marks) {
-    if (Number.isFinite(b)) { dot(context, [across(a), upwards(b)], radius + 2, tone.card); dot(context, [across(a), upwards(b)], radius,
+    if (y(b) <= 1) { dot(context, [across(a), upwards(b)], radius + 2, tone.card); dot(context, [across(a), upwards(b)], radius,
       fill); }
   }
 }

@@ -12,11 +12,10 @@ let tab = "explore", timer = 0;
 const parts = {};
 const changed = (which) => () => { if (which === tab) later(); };
 
-parts.yours = createYours({ onChange: changed("yours"), onExplore: ({ H, rate }) => { parts.explore.choose("yours", { H, eta: rate });
-  open("explore"); } });
+parts.yours = createYours({ onChange: changed("yours"), onExplore: () => { parts.explore.choose("yours"); open("explore"); } });
 parts.which = createWhich({ onChange: changed("which") });
 parts.pendulum = createPendulum({ data: data.pendulum, onChange: changed("pendulum") });
-parts.explore = createExplore({ own: () => parts.yours.problem(), runs: data.systems, onChange: changed("explore") });
+parts.explore = createExplore({ own: parts.yours, runs: data.systems, onChange: changed("explore") });
 
 /** The address follows a little later, since browsers limit how often it may change. */
 function later() {
@@ -43,12 +42,16 @@ function open(name) {
 
 /** What the address says; what it says wrongly is left out, and named. */
 function read(hash) {
-  const { tab: name, values } = readLink(hash), wrong = [], bad = name !== "" && !TABS.includes(name);
-  const which = TABS.includes(name) ? name : "explore";
-  if (name !== "" && !bad) parts[which].read(values, reader(values, wrong));
-  element("notice").hidden = !(bad || wrong.length);
-  element("notice").textContent = bad ? "The link names no tab of this page, so it opens as usual."
-    : `The link has a value for ${wrong.join(", ")} that cannot be used, so the usual one stands in its place.`;
+  const { tab: name, values, broken } = readLink(hash), wrong = [], from = reader(values, wrong), notices = [];
+  const which = TABS.includes(name) ? name : "explore", names = (keys) => keys.slice(0, 12).map((key) => key.slice(0, 20)).join(", ");
+  if (name === which) parts[which].read(values, from);
+  else if (name !== "") notices.push("The link names no tab of this page, so it opens as usual.");
+  const unread = name === which ? from.unread() : [];
+  wrong.push(...broken);
+  if (wrong.length) notices.push(`The link has a value for ${names(wrong)} that cannot be used, so the usual one stands in its place.`);
+  if (unread.length) notices.push(`The link has ${names(unread)}, which ${unread.length > 1 ? "mean" : "means"} nothing here.`);
+  element("notice").hidden = !notices.length;
+  element("notice").textContent = notices.join(" ");
   open(which);
 }
 
@@ -62,6 +65,6 @@ for (const name of TABS) {
     element(`tab-${next}`).focus();
   });
 }
-element("share").addEventListener("click", () => { write(); copy(location.href, element("share")); });
+element("share").addEventListener("click", () => { write(); copy(location.href, element("share"), "Copy it from the address bar"); });
 addEventListener("hashchange", (event) => read(new URL(event.newURL).hash)); // of the event: the address may have been written since
 read(location.hash);

@@ -252,7 +252,7 @@ export class Training {
     this.flat = new Float64Array(m * n);
     this.gradient = new Float64Array(m * n);
     this.before = new Float64Array(m * n);
-    this.visits = watched ? new Float64Array(n * n) : null; // ∫ Σ_h x_h x_hᵀ, over the time η · iterations
+    this.visits = watched ? new Float64Array(n * n) : null; // ∫ Σ_h x_h x_hᵀ, over the time Σ η min(1, cut/‖∇J‖)
     this.last = watched ? new Float64Array(n * n) : null;
     this.of = gradientOf(problem, seen);
     this.cost = this.of(this.flat, this.gradient, this.last);
@@ -264,7 +264,8 @@ export class Training {
     before.set(flat);
     this.norm = clip(gradient, this.cut);
     for (let i = 0; i < flat.length; i++) flat[i] -= rate * gradient[i];
-    if (visits) for (let i = 0; i < visits.length; i++) visits[i] += rate * last[i];
+    const time = rate * (this.cut > 0 && this.norm > this.cut ? this.cut / this.norm : 1);
+    if (visits) for (let i = 0; i < visits.length; i++) visits[i] += time * last[i];
     const cost = this.of(flat, gradient, last);
     let sum = cost;
     for (let i = 0; i < gradient.length; i++) sum += gradient[i];
@@ -301,8 +302,7 @@ export function train(problem, seen, { iterations, ...options }) {
 /** Why K_ext, K_no-ext and the measures are not defined here, or null where R = 0 and B is invertible. */
 export function notUnderdetermined({ A, B, R }) {
   if (B[0].length !== A.length) {
-    return `B is ${A.length}×${B[0].length}, but must be square and invertible for the measures: `
-      + "only then can any state be steered to zero in one step.";
+    return `B is ${A.length}×${B[0].length}, but must be square: the measures are defined for a square, invertible B only.`;
   }
   if (largest(R) > 0) {
     return `R has entries up to ${+largest(R).toPrecision(3)}, but the measures need R = 0: `

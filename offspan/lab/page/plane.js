@@ -1,14 +1,16 @@
 /** The plane of states: what is trained on, what is not, where one step sends the unit circle, and what every start costs. */
-import { add, apply, closedLoop, costMatrix, rollout, svd, zeros } from "./mathematics.js";
+import { add, apply, closedLoop, costMatrix, rollout, svd, visitedCount, zeros } from "./mathematics.js";
 import { colours, dot, moves, paint, path, prepare, ramp, text } from "./drawing.js";
 import { make } from "./widgets.js";
 
-const REACH = 1.62, LIMIT = 1.5, GRID = 300, FLIGHT = 110; // in units of states, and milliseconds a time step
+const REACH = 1.62, GRID = 300, FLIGHT = 110; // in units of states, and milliseconds a time step
+/** States are longer than `near`, lest their handles vanish, and no coordinate is beyond `far`. */
+export const ROOM = { near: 0.05, far: 1.5 };
 
 /** `onMove(kind, index, position)` for a state that was dragged, `onClick(position)` for a start to fly from. */
 export function createPlane(canvas, stage, onMove, onClick) {
   const scratch = document.createElement("canvas"), handles = new Map();
-  let flight = null; // {states, since}
+  let flight = null; // {start, since}
 
   const size = () => canvas.clientWidth || 1;
   const pixel = ([x, y]) => [((x + REACH) / (2 * REACH)) * size(), ((REACH - y) / (2 * REACH)) * size()];
@@ -16,7 +18,8 @@ export function createPlane(canvas, stage, onMove, onClick) {
     const box = canvas.getBoundingClientRect();
     return [((event.clientX - box.left) / box.width) * 2 * REACH - REACH, REACH - ((event.clientY - box.top) / box.height) * 2 * REACH];
   };
-  const within = ([x, y]) => [x, y].map((value) => Math.min(LIMIT, Math.max(-LIMIT, value)));
+  // With the digits that a link has.
+  const within = (place) => place.map((value) => Number(Math.min(ROOM.far, Math.max(-ROOM.far, value)).toFixed(4)));
 
   canvas.addEventListener("click", (event) => onClick(within(position(event))));
 
@@ -38,7 +41,7 @@ export function createPlane(canvas, stage, onMove, onClick) {
       event.preventDefault();
       const step = event.shiftKey ? 0.25 : 0.05;
       // Known at once, since keys may come faster than frames.
-      at = within([at[0] + step * by[0], at[1] + step * by[1]]).map((value) => Number(value.toFixed(4)));
+      at = within([at[0] + step * by[0], at[1] + step * by[1]]);
       onMove(kind, index, at);
     });
     stage.append(button);
@@ -66,12 +69,19 @@ export function createPlane(canvas, stage, onMove, onClick) {
     }
   }
 
-  function trail(context, states, axes, fill) {
+  /** A line that can be told from the darkest shade: on a band of the card's colour. */
+  function banded(context, places, how, tone) {
+    path(context, places, { stroke: tone.card, width: how.width + 3 });
+    path(context, places, how);
+  }
+
+  function trail(context, states, axes, fill, tone) {
     const places = states.map((x) => pixel(axes.map((d) => x[d]))).filter((place) => place.every((value) => Math.abs(value) < 1e5));
-    context.globalAlpha = 0.45;
-    path(context, places, { stroke: fill, width: 2 });
-    context.globalAlpha = 1;
-    places.forEach((place, h) => dot(context, place, Math.max(2.4, 6.5 - 0.55 * h), fill, Math.max(0.25, 1 - 0.09 * h)));
+    banded(context, places, { stroke: fill, width: 2 }, tone);
+    places.forEach((place, h) => {
+      dot(context, place, Math.max(2.4, 6.5 - 0.55 * h) + 1.5, tone.card);
+      dot(context, place, Math.max(2.4, 6.5 - 0.55 * h), fill);
+    });
   }
 
   /** Draws; true while something flies, so that there is a next frame to draw. */
@@ -105,30 +115,31 @@ export function createPlane(canvas, stage, onMove, onClick) {
       const { sigma, left } = svd([[loop[i][i], loop[i][j]], [loop[j][i], loop[j][j]]]);
       const segment = [-sigma[0], sigma[0]].map((length) => pixel(left[0].map((value) => length * value)));
       const collapsed = sigma[1] < 1e-3 * Math.max(sigma[0], 1e-9); // a line there and back, whose dashes would fall between dashes
-      path(context, collapsed ? segment : circle.map((x) => flat(apply(loop, x))), how);
+      banded(context, collapsed ? segment : circle.map((x) => flat(apply(loop, x))), how, tone);
     };
     if (ghost) image(closedLoop(problem, ghost), { stroke: tone.soft, width: 3, dash: [7, 5] });
     image(M, { stroke: tone.ink, width: 3.5 });
 
     const still = zeros(K.length, problem.A.length);
     for (const x of seen) { // what a rollout visits before training
-      for (const state of rollout(problem, still, x).slice(1, -1)) {
-        context.beginPath();
-        context.arc(...flat(state), 6, 0, 2 * Math.PI);
-        context.strokeStyle = tone.seen;
-        context.lineWidth = 1.8;
-        context.stroke();
+      for (const state of rollout(problem, still, x).slice(1, visitedCount(problem))) {
+        for (const [strokeStyle, lineWidth] of [[tone.card, 4.8], [tone.seen, 1.8]]) {
+          context.beginPath();
+          context.arc(...flat(state), 6, 0, 2 * Math.PI);
+          Object.assign(context, { strokeStyle, lineWidth });
+          context.stroke();
+        }
       }
-      trail(context, rollout(problem, K, x), axes, tone.seen);
+      trail(context, rollout(problem, K, x), axes, tone.seen, tone);
     }
-    trail(context, rollout(problem, K, unseen), axes, tone.unseen);
-    const flying = flight !== null && drawFlight(context, axes, tone);
+    trail(context, rollout(problem, K, unseen), axes, tone.unseen, tone);
+    const flying = flight !== null && drawFlight(context, rollout(problem, K, flight.start), axes, tone);
     showHandles({ seen, unseen }, axes);
     return flying;
   }
 
-  function drawFlight(context, axes, tone) {
-    const places = flight.states.map((x) => pixel(axes.map((d) => x[d]))), last = places.length - 1;
+  function drawFlight(context, states, axes, tone) {
+    const places = states.map((x) => pixel(axes.map((d) => x[d]))), last = places.length - 1;
     const time = moves() ? Math.min(last, (performance.now() - flight.since) / FLIGHT) : last, h = Math.floor(time);
     path(context, places.slice(0, h + 1), { stroke: tone.ink, width: 1.5 });
     places.slice(0, h + 1).forEach((place) => dot(context, place, 3, tone.ink));
@@ -137,7 +148,7 @@ export function createPlane(canvas, stage, onMove, onClick) {
     return time < last;
   }
 
-  return { draw, fly(states) { flight = states && { states, since: performance.now() }; } };
+  return { draw, fly(start) { flight = start && { start, since: performance.now() }; } };
 }
 
 /** A digit as an index. */

@@ -49,7 +49,7 @@ export function slider(place, { id, name, low, high, step = 1, to = (v) => v, fr
     shown.textContent = words(value);
     input.setAttribute("aria-valuetext", words(value));
   };
-  return Object.assign(show, { label });
+  return Object.assign(show, { label, input });
 }
 
 /** Half a circle from 0 to 180 degrees. Returns a function that shows an angle. */
@@ -74,7 +74,15 @@ export function dial(place, { filled, knob, number, ticks }, onTurn) {
     const degrees = (Math.atan2(-y, x) * 180) / Math.PI;
     turn(degrees < -90 ? 180 : degrees);
   };
-  place.addEventListener("pointerdown", (event) => { place.setPointerCapture(event.pointerId); place.focus(); follow(event); });
+  // Only the arc takes hold of a finger, so that the page can be scrolled from the rest.
+  place.addEventListener("touchstart", (event) => { if (event.cancelable && event.target.matches(".grip")) event.preventDefault(); },
+    { passive: false });
+  place.addEventListener("pointerdown", (event) => {
+    if (!event.target.matches(".grip")) return;
+    place.setPointerCapture(event.pointerId);
+    place.focus();
+    follow(event);
+  });
   place.addEventListener("pointermove", (event) => { if (place.hasPointerCapture(event.pointerId)) follow(event); });
   place.addEventListener("keydown", (event) => {
     const large = event.shiftKey ? 10 : 1;
@@ -106,9 +114,11 @@ export const definitions = (pairs) =>
 /** A row of a table. */
 export const row = (words, className = "") => make("tr", { className }, ...words.map((textContent) => make("td", { textContent })));
 
-/** Copies text, and says so on the button; where the browser does not let it, the text is selected in a prompt of its own. */
-export async function copy(words, button) {
-  const before = button.textContent;
+const saying = new WeakMap(); // buttons that say something for a while: their own words, and the timer
+
+/** Copies text, and says so on the button; where the browser allows neither way of copying, the button says `otherwise`. */
+export async function copy(words, button, otherwise = "Select and copy it") {
+  const { before, timer } = saying.get(button) ?? { before: button.textContent };
   let done = true;
   try {
     await navigator.clipboard.writeText(words);
@@ -119,8 +129,9 @@ export async function copy(words, button) {
     done = document.execCommand("copy");
     field.remove();
   }
-  button.textContent = done ? "Copied" : "Copy it from the address bar";
-  setTimeout(() => { button.textContent = before; }, 1600);
+  clearTimeout(timer);
+  button.textContent = done ? "Copied" : otherwise;
+  saying.set(button, { before, timer: setTimeout(() => { button.textContent = before; saying.delete(button); }, 1600) });
 }
 
 /** A short number: four digits at most, or an exponent. */

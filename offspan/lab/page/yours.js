@@ -1,5 +1,6 @@
 /** "Yours": a system that a person brings, what to train it on, and the same in Python and TOML. */
 import { flowCosts, identity, krylovRank, logDeterminants, measures, notUnderdetermined, train } from "./mathematics.js";
+import { BOUNDS } from "./link.js";
 import { growth, readSystem } from "./reading.js";
 import { sub } from "./plane.js";
 import { copy, definitions, element, make, row, short } from "./widgets.js";
@@ -22,7 +23,15 @@ export function createYours({ onChange, onExplore }) {
     place.append(make("label", { className: "field" }, make("span", { textContent: words }), input, error));
     fields[key] = input;
     errors[key] = error;
-    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => { update(); onChange(); }, 60); });
+    input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(settle, 60); });
+  }
+
+  /** What was typed a moment ago, read now. */
+  function settle() {
+    clearTimeout(timer);
+    timer = 0;
+    update();
+    onChange();
   }
 
   const area = (rows, placeholder = "") => make("textarea", { spellcheck: false, autocomplete: "off", placeholder, rows });
@@ -48,11 +57,12 @@ export function createYours({ onChange, onExplore }) {
     fields[key].setAttribute("aria-invalid", String(sentence !== ""));
   }
 
+  /** Returns the names of matrices that cannot be used. */
   function update() {
     for (const key of Object.keys(fields)) say(key, "");
     const { errors: wrong, system } = readSystem(Object.fromEntries(["A", "B", "Q", "R"].map((key) => [key, fields[key].value])));
     for (const [key, sentence] of Object.entries(wrong)) say(key, sentence);
-    const H = numberOf("H", 1, 100, true, "The horizon"), rate = numberOf("eta", 1e-8, 10, false, "The learning rate");
+    const H = numberOf("H", ...BOUNDS.H, true, "The horizon"), rate = numberOf("eta", ...BOUNDS.eta, false, "The learning rate");
     const k = numberOf("k", 1, system ? system.A.length - 1 : 7, true, "The number of states to choose");
     const grown = system && H !== null ? growth(system.A, H) : 0;
     if (grown > LARGEST) {
@@ -63,10 +73,11 @@ export function createYours({ onChange, onExplore }) {
     const ready = system && H !== null && rate !== null && k !== null && grown <= LARGEST;
     element("ranked").hidden = !ready;
     for (const id of ["yours-numbers", "python", "toml"]) element(id).textContent = "";
-    if (!ready) { element("yours-words").textContent = "What is wrong is said beside the field."; return; }
-    last = system;
-    settings = { H, rate, k };
-    rank({ ...system, horizon: H }, rate, k);
+    if (system) last = system;
+    settings = {};
+    if (ready) settings = { H, eta: rate, seen: rank({ ...system, horizon: H }, rate, k) };
+    else element("yours-words").textContent = "What is wrong is said beside the field.";
+    return Object.keys(wrong);
   }
 
   function rank(problem, rate, k) {
@@ -95,6 +106,7 @@ export function createYours({ onChange, onExplore }) {
     element("yours-numbers").replaceChildren(...definitions(trained));
     element("python").textContent = python(problem, seen, rate);
     element("toml").textContent = toml(problem, seen, rate);
+    return seen;
   }
 
   const number = (value) => (Number.isInteger(value) && Math.abs(value) < 1e15 ? value.toFixed(1) : String(value));
@@ -128,7 +140,7 @@ export function createYours({ onChange, onExplore }) {
 
   function fill(values) {
     for (const [key, value] of Object.entries(values)) fields[key].value = value;
-    update();
+    return update();
   }
 
   for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click",
@@ -138,15 +150,21 @@ export function createYours({ onChange, onExplore }) {
     fill(EXAMPLES[example]);
     onChange();
   });
-  element("yours-explore").addEventListener("click", () => onExplore(settings));
+  element("yours-explore").addEventListener("click", () => onExplore());
   fill(EXAMPLES[0]);
 
   const flat = (key) => fields[key].value.trim().replace(/\s*\n\s*/g, ";").replace(/[ ,\t]+/g, ",");
   return {
-    problem: () => last,
-    read(values) {
+    problem() {
+      if (timer) settle();
+      return last;
+    },
+    /** H, η and the states to train on, where all fields can be used. */
+    settings: () => settings,
+    /** Returns the names of matrices that cannot be used. */
+    read(values, from) {
       const typed = (text) => text.slice(0, 20000).replaceAll(";", "\n").replaceAll(",", " "), usual = { ...EXAMPLES[0], ...USUAL };
-      fill(Object.fromEntries(Object.entries(usual).map(([key, value]) => [key, values.has(key) ? typed(values.get(key)) : value])));
+      return fill(Object.fromEntries(Object.entries(usual).map(([key, value]) => [key, values.has(key) ? typed(from.text(key)) : value])));
     },
     pairs: () => Object.fromEntries(Object.keys(fields).filter((key) => fields[key].value.trim() !== "").map((key) => [key, flat(key)])),
     shown() {},
