@@ -8,7 +8,7 @@ import { createYours } from "./yours.js";
 
 const TABS = ["explore", "which", "pendulum", "yours"];
 const data = JSON.parse(element("data").textContent);
-let tab = "explore", timer = 0;
+let tab = data.start, timer = 0;
 const parts = {};
 const changed = (which) => () => { if (which === tab) later(); };
 
@@ -44,7 +44,8 @@ function open(name) {
 /** What the address says; what it says wrongly is left out, and named. */
 function read(hash) {
   const { tab: name, values } = readLink(hash), wrong = [], bad = name !== "" && !TABS.includes(name);
-  const which = TABS.includes(name) ? name : "explore";
+  const which = TABS.includes(name) ? name : data.start;
+  if (which !== name && data.systems.length) parts.explore.choose("run");
   if (name !== "" && !bad) parts[which].read(values, reader(values, wrong));
   element("notice").hidden = !(bad || wrong.length);
   element("notice").textContent = bad ? "The link names no tab of this page, so it opens as usual."
@@ -61,6 +62,9 @@ for (const name of TABS) {
     open(next);
     element(`tab-${next}`).focus();
   });
+}
+if (data.systems.length < data.systems_in_run) {
+  element("run-field").append(`${data.systems.length} of its ${data.systems_in_run} systems are here: the first with two to eight states.`);
 }
 element("share").addEventListener("click", () => { write(); copy(location.href, element("share")); });
 addEventListener("hashchange", (event) => read(new URL(event.newURL).hash)); // of the event: the address may have been written since
