@@ -90,8 +90,8 @@ export function createYours({ onChange, onExplore }) {
     if (run.diverged) say("eta", `Training diverged at iteration ${run.costs.length}; try ${short(rate / 10, 1)}.`);
     const measured = found.why ? [["the measures", found.why]]
       : [["optimality measure", found.normalizedOptimality.toFixed(4)], ["cost measure", found.normalizedCost.toFixed(4)]];
-    const trained = run.diverged ? [] : [[`J(S) after ${ITERATIONS.toLocaleString("en")} iterations`, short(meanCost(problem, run.K, seen), 5)],
-      ...measured];
+    const J = [`J(S) after ${ITERATIONS.toLocaleString("en")} iterations`, short(meanCost(problem, run.K, seen), 5)];
+    const trained = run.diverged ? [] : [J, ...measured];
     element("yours-numbers").replaceChildren(...definitions(trained));
     element("python").textContent = python(problem, seen, rate);
     element("toml").textContent = toml(problem, seen, rate);
@@ -145,7 +145,8 @@ export function createYours({ onChange, onExplore }) {
   return {
     problem: () => last,
     read(values) {
-      const typed = (text) => text.slice(0, 20000).replaceAll(";", "\n").replace(/(?<!,),(?!,)/g, " "), usual = { ...EXAMPLES[0], ...USUAL };
+      const typed = (text) => text.slice(0, 20000).replaceAll(";", "\n").replace(/(?<!,),(?!,)/g, " ");
+      const usual = { ...EXAMPLES[0], ...USUAL };
       fill(Object.fromEntries(Object.entries(usual).map(([key, value]) => [key, values.has(key) ? typed(values.get(key)) : value])));
     },
     pairs: () => Object.fromEntries(Object.keys(fields).filter((key) => fields[key].value.trim() !== "").map((key) => [key, flat(key)])),
