@@ -157,8 +157,8 @@ export function createWhich({ onChange }) {
   return {
     read(values, from) {
       begin(from.number("draw", 1, 1, 9999, true));
-      const pair = PAIRS.find((one) => linked(one) === from.word("pair", "", PAIRS.map(linked)));
-      if (pair) pair.forEach(pick);
+      const asked = from.word("pair", "", PAIRS.map(linked));
+      PAIRS.find((pair) => linked(pair) === asked)?.forEach((i) => pick(i));
     },
     pairs: () => ({ draw: seed, ...(picked.length === 2 ? { pair: linked(picked) } : {}) }),
     shown(is) { visible = is; wanted = true; },
