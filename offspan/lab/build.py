@@ -47,10 +47,10 @@ def bundle(entry: str) -> str:
         source = (PAGE / f"{name}.js").read_text(encoding="utf-8")
         before = "".join(place(one, (*above, name)) for _, one in IMPORT.findall(source))
         done.append(name)
-        body = EXPORT.sub("", IMPORT.sub(lambda found: f"const {{{found[1].replace(' as ', ': ')}}} = {found[2]};\n", source))
-        if "\nimport " in body or "\nexport " in body:
+        body = EXPORT.sub("", IMPORT.sub(lambda found: f"const {{{found[1].replace(' as ', ': ')}}} = module_{found[2]};\n", source))
+        if re.search(r"^(import|export)\b", body, re.MULTILINE):
             raise OffspanError(f'{name}.js has an import or export that is not of the form `import {{ a }} from "./b.js";`.')
-        return f"{before}const {name} = (() => {{\n{body}return {{ {', '.join(EXPORT.findall(source))} }};\n}})();\n"
+        return f"{before}const module_{name} = (() => {{\n{body}return {{ {', '.join(EXPORT.findall(source))} }};\n}})();\n"
 
     script = '"use strict";\n' + place(entry, ())
     if "</script" in script.lower() or "<!--" in script:

@@ -4,6 +4,7 @@
 takes the final networks from there, and writes `pendulum.json` beside this file.
 """
 
+import hashlib
 import json
 import platform
 from pathlib import Path
@@ -42,17 +43,17 @@ def checkpoints(spec: NetworkSpec, result: xr.Dataset) -> list[dict[str, Any]]:
                 f"the costs after {iteration} iterations are {batch.cost[:, -1]}, but the stored result has {stored.values}."
             )
         layers = [(np.asarray(W), np.asarray(b)) for W, b in layers_of(batch)]
-        found += [_entry(result, "policy_gradient", seed, iteration, [(W[r], b[r]) for W, b in layers]) for r, seed in places]
+        found += [_entry("policy_gradient", seed, iteration, [(W[r], b[r]) for W, b in layers]) for r, seed in places]
     for seed in SEEDS:
         last = int(result.policy_gradient_iterations.sel(seed=seed))
-        found.append(_entry(result, "policy_gradient", seed, last, stored_layers(result, "policy_gradient", seed)))
+        found.append(_entry("policy_gradient", seed, last, stored_layers(result, "policy_gradient", seed)))
     shown = int(result.shown_baseline_seed)
     last = int(result.non_extrapolating_iterations.sel(baseline_seed=shown))
-    found.append(_entry(result, "non_extrapolating", shown, last, stored_layers(result, "non_extrapolating", shown)))
+    found.append(_entry("non_extrapolating", shown, last, stored_layers(result, "non_extrapolating", shown)))
     return found
 
 
-def _entry(result: xr.Dataset, objective: str, seed: int, iteration: int, layers: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+def _entry(objective: str, seed: int, iteration: int, layers: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
     MLP(layers)  # whose shapes fit together
     return {"objective": objective, "seed": seed, "iteration": iteration, "layers": packed(layers)}
 
@@ -68,7 +69,7 @@ def main() -> None:
             "jax": jax.__version__,
             "processor": platform.machine(),
             "what": "preset pendulum; final networks from docs/results/pendulum/result.nc, the others trained again; weights in float16",
-            "result": folder.provenance().get("result"),
+            "result": hashlib.sha256(folder.result_file.read_bytes()).hexdigest(),
         },
         "networks": checkpoints(spec, folder.load_result()),
     }

@@ -21,38 +21,39 @@ NETWORKS = Path(__file__).parent / "pendulum.json"  # written by checkpoints.py
 
 
 def usual() -> dict[str, Any]:
-    """Of the page in the docs: no systems of a run, and the stored networks of the pendulum."""
+    """Of the page in the docs: the tab to start with, no systems of a run, and the stored networks of the pendulum."""
     spec = load_preset("pendulum")
     assert isinstance(spec, NetworkSpec)
     networks = json.loads(NETWORKS.read_text(encoding="utf-8"))["networks"]
-    return {"systems": [], "pendulum": {"networks": networks, **_states(spec)}}
+    return {"start": "explore", "systems": [], "systems_in_run": 0, "pendulum": {"networks": networks, **_states(spec)}}
 
 
 def of_run(folder: RunFolder) -> dict[str, Any]:
     """The same with the systems of an LQR run, the networks of a pendulum's, or the map of another network run."""
     spec, found = folder.spec(), usual()
     if isinstance(spec, LQRSpec):
-        return {**found, "systems": _systems(spec, folder.load_result())}
+        return {**found, **_systems(spec, folder.load_result())}
     if not isinstance(spec, NetworkSpec):
         raise OffspanError(f"{folder.path} is a run of the kind {spec.kind}; the lab shows runs of the kinds lqr and network.")
     result = folder.load_result()
     if spec.problem == "pendulum" and not spec.settings:
-        return {**found, "pendulum": {"networks": _networks(spec, result), **_states(spec)}}
-    return {**found, "pendulum": {"map": _map(folder)}}
+        return {**found, "start": "pendulum", "pendulum": {"networks": _networks(spec, result), **_states(spec)}}
+    return {**found, "start": "pendulum", "pendulum": {"map": _map(folder)}}
 
 
 def _states(spec: NetworkSpec) -> dict[str, Any]:
     return {"seen": [[*x, 0.0][:2] for x in spec.seen_states], "unseen": [[*x, 0.0][:2] for x in spec.unseen_states]}
 
 
-def _systems(spec: LQRSpec, result: xr.Dataset) -> list[dict[str, Any]]:
-    """Every distinct run of a dimension that the lab takes, the first ones where there are many."""
+def _systems(spec: LQRSpec, result: xr.Dataset) -> dict[str, Any]:
+    """The first distinct runs of a dimension that the lab takes, and how many the run has of any."""
     runs, _ = distinct_runs(spec)
     small = [(dim, horizon) for dim, horizon in spec.shapes() if 2 <= dim <= MOST_STATES]
     if not small:
         raise OffspanError(f"the systems of {spec.name} have {min(spec.dim)} states or more, and the lab takes from 2 to {MOST_STATES}.")
-    found = [_system(spec, result, run, dim, horizon) for dim, horizon in small for run in runs]
-    return found[:MOST_SYSTEMS]
+    shown = [(run, dim, horizon) for dim, horizon in small for run in runs][:MOST_SYSTEMS]
+    systems = [_system(spec, result, run, dim, horizon) for run, dim, horizon in shown]
+    return {"systems": systems, "systems_in_run": len(spec.shapes()) * len(runs)}
 
 
 def _system(spec: LQRSpec, result: xr.Dataset, run: Setting, dim: int, horizon: int) -> dict[str, Any]:

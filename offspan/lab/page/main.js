@@ -8,7 +8,7 @@ import { createYours } from "./yours.js";
 
 const TABS = ["explore", "which", "pendulum", "yours"];
 const data = JSON.parse(element("data").textContent);
-let tab = "explore", timer = 0;
+let tab = data.start, timer = 0;
 const parts = {};
 const changed = (which) => () => { if (which === tab) later(); };
 
@@ -43,7 +43,8 @@ function open(name) {
 /** What the address says; what it says wrongly is left out, and named. */
 function read(hash) {
   const { tab: name, values, broken } = readLink(hash), wrong = [], from = reader(values, wrong), notices = [];
-  const which = TABS.includes(name) ? name : "explore", names = (keys) => keys.slice(0, 12).map((key) => key.slice(0, 20)).join(", ");
+  const which = TABS.includes(name) ? name : data.start, names = (keys) => keys.slice(0, 12).map((key) => key.slice(0, 20)).join(", ");
+  if (which !== name && data.systems.length) parts.explore.choose("run");
   if (name === which) parts[which].read(values, from);
   else if (name !== "") notices.push("The link names no tab of this page, so it opens as usual.");
   const unread = name === which ? from.unread() : [];
@@ -64,6 +65,9 @@ for (const name of TABS) {
     open(next);
     element(`tab-${next}`).focus();
   });
+}
+if (data.systems.length < data.systems_in_run) {
+  element("run-field").append(`${data.systems.length} of its ${data.systems_in_run} systems are here: the first with two to eight states.`);
 }
 element("share").addEventListener("click", () => { write(); copy(location.href, element("share"), "Copy it from the address bar"); });
 addEventListener("hashchange", (event) => read(new URL(event.newURL).hash)); // of the event: the address may have been written since

@@ -1,18 +1,20 @@
 /** The pendulum: networks that were trained from two angles near the top, and what they do from anywhere. Or the map of another run. */
 import { swing, unpack } from "./mathematics.js";
 import { colours, css, dot, dots, moves, paint, path, prepare, ramp, text, whenResized } from "./drawing.js";
-import { choices, element, make, short } from "./widgets.js";
+import { choices, element, short } from "./widgets.js";
 
 const BUDGET = 8, TURN = 2 * Math.PI, COLUMNS = 64, ROWS = 40, SPEED = 4, RING = 96, MILLISECONDS = 50;
 const NAMES = { policy_gradient: "policy gradient", non_extrapolating: "trained not to extrapolate" };
+const keys = ["objective", "iteration", "seed"];
 const share = (cost) => (Number.isFinite(cost) ? cost / (cost + 2) : 1);
 
 
 export function createPendulum({ data, onChange }) {
   const { networks = [], seen = [], unseen = [], map: fixedMap = null } = data, scratch = document.createElement("canvas"),
     known = new Map();
-  const distinct = (key, filter = () => true) => [...new Set(networks.filter(filter).map((one) => one[key]))];
+  const distinct = (key, among = networks) => [...new Set(among.map((one) => one[key]))];
   let chosen = networks.find((one) => one.iteration === Math.max(...distinct("iteration"))) ?? networks[0];
+  const shownLast = new Map(chosen ? [[chosen.objective, chosen]] : []); // objective: its network that was shown last
   let start = [Math.PI / 4, 0], fall = null, wanted = true, visible = false, pick = () => {};
 
   const layersOf = (one) => { one.unpacked ??= unpack(one.layers); return one.unpacked; };
@@ -70,9 +72,11 @@ export function createPendulum({ data, onChange }) {
     drawRod(x, h, tone);
     drawMap(x, h, tone);
     if (fall && h >= 100) {
-      const off = Math.abs(fall.states[100][0] - Math.PI), up = off < 0.2 && Math.abs(fall.states[100][1]) < 0.5;
-      const how = up ? "it stands upright" : "it does not stand";
-      element("rod-status").textContent = `After 100 steps (5 s) ${how}: ${short(off, 2)} rad from the top. Cost ${short(fall.cost)}.`;
+      const [angle, speed] = fall.states[100], turns = Math.round((angle - Math.PI) / TURN), off = Math.abs(angle - Math.PI - turns * TURN);
+      const how = off < 0.2 && Math.abs(speed) < 0.5 ? "it stands upright" : "it does not stand", count = Math.abs(turns);
+      const counted = count ? `, which counts ${count} full turn${count > 1 ? "s" : ""} as distance from the top` : "";
+      element("rod-status").textContent = `After 100 steps (5 s) ${how}: ${short(off, 2)} rad from the top. `
+        + `Cost ${short(fall.cost)}${counted}.`;
       fall.done = true;
     } else element("rod-status").textContent = fall ? `${(h * 0.05).toFixed(1)} s` : "";
     element("rod-words").textContent = `θ = ${start[0].toFixed(2)} rad${start[1] ? `, ω = ${start[1].toFixed(1)} rad/s` : ""}`;
@@ -141,10 +145,19 @@ export function createPendulum({ data, onChange }) {
     if (Math.abs(speed) <= SPEED && angle >= 0 && angle <= TURN) dot(context, at([angle, speed]), 5, tone.ink);
   }
 
-  function choose(values) {
-    const { objective, iteration, seed } = chosen;
-    const like = (wanted) => networks.filter((one) => Object.entries(wanted).every(([key, value]) => one[key] === value)).at(-1);
-    chosen = like({ objective, iteration, seed, ...values }) ?? like(values) ?? chosen;
+  function choose(key, value) {
+    take((key === "objective" && shownLast.get(value)) || closest([[key, value], ...keys.map((one) => [one, chosen[one]])]));
+  }
+
+  /** The network that has these values, the first ones before the later ones where no network has them all. */
+  const closest = (wanted) => wanted.reduce((left, [key, value]) => {
+    const fitting = left.filter((one) => one[key] === value);
+    return fitting.length ? fitting : left;
+  }, networks).at(-1);
+
+  function take(network) {
+    chosen = network;
+    shownLast.set(chosen.objective, chosen);
     fall = null;
     show();
     onChange();
@@ -152,16 +165,16 @@ export function createPendulum({ data, onChange }) {
 
   function show() {
     wanted = true;
-    const same = (one) => one.objective === chosen.objective;
-    const place = (id, key, words, filter) => {
-      const options = distinct(key, filter);
+    const same = networks.filter((one) => one.objective === chosen.objective);
+    const place = (id, key, words, options) => {
       element(id).hidden = options.length < 2;
-      choices(element(id), options.map((value) => [value, words(value)]), (value) => choose({ [key]: value }))(chosen[key]);
+      choices(element(id), options.map((value) => [value, words(value)]), (value) => choose(key, value))(chosen[key]);
     };
     const focused = document.activeElement?.dataset?.value, inside = document.activeElement?.parentElement?.id;
-    place("objectives", "objective", (value) => NAMES[value] ?? value);
-    place("moments", "iteration", (value) => (value ? `${value.toLocaleString("en")} iterations` : "untrained"), same);
-    place("seeds", "seed", (value) => `seed ${value}`, same);
+    const ascending = (key) => distinct(key, same).sort((a, b) => a - b);
+    place("objectives", "objective", (value) => NAMES[value] ?? value, distinct("objective"));
+    place("moments", "iteration", (value) => (value ? `${value.toLocaleString("en")} iterations` : "untrained"), ascending("iteration"));
+    place("seeds", "seed", (value) => `seed ${value}`, ascending("seed"));
     if (inside && focused !== undefined) [...(element(inside)?.children ?? [])].find((one) => one.dataset.value === focused)?.focus();
     element("network-words").textContent = chosen.objective === "non_extrapolating"
       ? "As good on the two seen angles, but trained to hang down from the others: "
@@ -190,9 +203,8 @@ export function createPendulum({ data, onChange }) {
     const canvas = element("rod");
     canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); grab(event); });
     canvas.addEventListener("pointermove", (event) => { if (canvas.hasPointerCapture(event.pointerId)) grab(event); });
-    canvas.addEventListener("pointerup", () => { letGo(); onChange(); });
-    element("rod-angle").min = "0";
-    element("rod-angle").max = "6.28";
+    canvas.addEventListener("pointerup", (event) => { if (canvas.hasPointerCapture(event.pointerId)) { letGo(); onChange(); } });
+    canvas.addEventListener("pointercancel", onChange); // the browser took the gesture: the rod waits where it was held last
     element("rod-angle").addEventListener("input", () => {
       fall = null;
       start = [Number(element("rod-angle").value), 0];
@@ -217,10 +229,15 @@ export function createPendulum({ data, onChange }) {
   return {
     read(values, from) {
       if (!networks.length) return;
-      choose({
-        objective: from.word("who", chosen.objective, distinct("objective")),
-        iteration: from.number("at", chosen.iteration, 0, 1e9, true), seed: from.number("seed", chosen.seed, 0, 1e9, true),
+      const linked = Object.entries({ who: "objective", at: "iteration", seed: "seed" });
+      let left = networks;
+      const asked = linked.filter(([key]) => values.has(key)).flatMap(([key, name]) => {
+        const word = from.word(key, null, left.map((one) => String(one[name]))); // null: no network has it, and the visitor is told
+        if (word === null) return [];
+        left = left.filter((one) => String(one[name]) === word);
+        return [[name, left[0][name]]];
       });
+      take(closest([...asked, ...keys.map((name) => [name, chosen[name]])]));
       start = [from.number("angle", start[0], 0, 6.2832), from.number("speed", 0, -SPEED, SPEED)];
     },
     pairs() {

@@ -7,10 +7,11 @@ import { element, make, row, short } from "./widgets.js";
 const D = 8, H = 8, RATE = 1e-3, ITERATIONS = 6000, BUDGET = 8;
 const PAIRS = identity(D).flatMap((_, i) => identity(D).slice(i + 1).map((_, k) => [i, i + 1 + k]));
 const signed = (number) => String(Math.round(number)).replace("-", "−");
+const linked = ([i, j]) => `${i + 1},${j + 1}`;
 const name = ([i, j]) => `e${sub(i + 1)} and e${sub(j + 1)}`;
 
 export function createWhich({ onChange }) {
-  const candidates = identity(D), games = new Map(); // seed: the scores of a finished round
+  const candidates = identity(D), games = new Map(); // seed: the first guess that was ranked, and its rivals
   let seed = 1, problem, picked = [], excess, flow, logdet, work = null, visible = false, wanted = true;
 
   function begin(next) {
@@ -19,7 +20,7 @@ export function createWhich({ onChange }) {
     problem = { A: gaussian(1000 + seed, D), B: n, Q: n, R: zeros(D, D), horizon: H };
     picked = [];
     excess = PAIRS.map(() => undefined);
-    flow = [];
+    flow = PAIRS.map(() => undefined);
     work = null;
     logdet = argBest(logDeterminants(problem, candidates, PAIRS).map((value) => -value));
     showVisits();
@@ -44,7 +45,6 @@ export function createWhich({ onChange }) {
       const strong = row.map((value, d) => [value, d]).filter(([value]) => value > 0.2 * high).map(([, d]) => `x${d + 1}`).join(", ");
       button.setAttribute("aria-label", `Start e${i + 1}; it visits ${strong || "little"} most`);
       button.setAttribute("aria-pressed", String(picked.includes(i)));
-      button.disabled = picked.length === 2;
       button.addEventListener("click", () => pick(i));
       return button;
     });
@@ -52,7 +52,8 @@ export function createWhich({ onChange }) {
   }
 
   function pick(i) {
-    picked = picked.includes(i) ? picked.filter((one) => one !== i) : [...picked, i].sort((a, b) => a - b);
+    picked = picked.includes(i) ? picked.filter((one) => one !== i)
+      : picked.length === 2 ? [i] : [...picked, i].sort((a, b) => a - b); // a third one begins another guess
     const at = document.activeElement?.closest?.("#visits")
       ? [...element("visits").querySelectorAll("button")].indexOf(document.activeElement) : -1;
     showVisits();
@@ -62,10 +63,12 @@ export function createWhich({ onChange }) {
     onChange();
   }
 
-  /** Trains the pair that was picked, then the others; what is yielded is a pause. */
+  const pickedPair = () => PAIRS.findIndex(([i, j]) => i === picked[0] && j === picked[1]);
+
+  /** Trains the pair that was picked, then the others, those that are not yet; what is yielded is a pause. */
   function* training() {
-    const mine = PAIRS.findIndex(([i, j]) => i === picked[0] && j === picked[1]);
-    for (const at of [mine, ...PAIRS.keys()].filter((one, i, all) => all.indexOf(one) === i)) {
+    for (const at of [pickedPair(), ...PAIRS.keys()]) {
+      if (excess[at] !== undefined) continue;
       const run = new Training(problem, PAIRS[at].map((i) => candidates[i]), { rate: RATE, watched: false });
       for (let i = 0; i < ITERATIONS && run.step(); i++) if (i % 64 === 0) yield;
       const J = run.diverged ? Infinity : meanCost(problem, run.K, candidates);
@@ -73,20 +76,28 @@ export function createWhich({ onChange }) {
       wanted = true;
       yield;
     }
-    for (const pair of PAIRS) { flow.push(flowCosts(problem, candidates, [pair], RATE, ITERATIONS)[0]); yield; }
+    for (const [at, pair] of PAIRS.entries()) {
+      if (flow[at] !== undefined) continue;
+      flow[at] = flowCosts(problem, candidates, [pair], RATE, ITERATIONS)[0];
+      yield;
+    }
+    if (picked.length === 2 && !games.has(seed)) games.set(seed, ranked());
+  }
+
+  /** The pair that was picked beside those of three rules, or null before all are trained. */
+  function ranked() {
+    if (picked.length < 2 || [...excess, ...flow].includes(undefined)) return null;
     const sorted = [...excess].sort((a, b) => a - b), best = sorted[0], middle = (sorted[13] + sorted[14]) / 2;
     const score = (value) => (Number.isFinite(middle) ? Math.max(-100, Math.round((100 * (middle - value)) / (middle - best || 1)))
       : value === best ? 100 : 0);
     const chosen = {
-      you: mine,
+      you: pickedPair(),
       "log det of what is visited": logdet,
       "the closed-form flow": argBest(flow),
       "training all 28": argBest(excess),
     };
-    const rows = Object.entries(chosen)
+    return Object.entries(chosen)
       .map(([who, at]) => ({ who, at, excess: excess[at], rank: 1 + sorted.indexOf(excess[at]), score: score(excess[at]) }));
-    games.set(seed, rows);
-    wanted = true;
   }
 
   function frame() {
@@ -100,7 +111,7 @@ export function createWhich({ onChange }) {
 
   function show() {
     wanted = true;
-    const rows = picked.length === 2 && !work ? games.get(seed) : null;
+    const rows = ranked();
     element("which-seed").textContent = `system ${seed}`;
     element("which-table").hidden = !rows;
     element("which-words").textContent = rows
@@ -112,7 +123,7 @@ export function createWhich({ onChange }) {
     const all = [...games.values()], mean = (i) => signed(all.reduce((sum, one) => sum + one[i].score, 0) / all.length);
     element("which-total").textContent = all.length
       ? `A score of 100 is the best pair, 0 the median one. Over ${all.length} system${all.length > 1 ? "s" : ""}: `
-        + `you ${mean(0)}, log det ${mean(1)}, flow ${mean(2)}.` : "";
+        + `you ${mean(0)}, log det ${mean(1)}, flow ${mean(2)}. Your first guess of each counts.` : "";
   }
 
   function draw() {
@@ -120,7 +131,7 @@ export function createWhich({ onChange }) {
     const ready = prepare(element("pairs"));
     if (!ready) return;
     const { context, width } = ready, tone = colours(), cell = width / D, pixels = ramp(tone, 24);
-    const rows = picked.length === 2 && !work ? games.get(seed) : null;
+    const rows = ranked();
     const known = excess.filter(Number.isFinite), low = Math.min(...known), high = Math.max(...known);
     for (let i = 0; i < D; i++) text(context, `e${sub(i + 1)}`, (i + 0.5) * cell, (i + 0.5) * cell, tone.soft, "center", "middle");
     PAIRS.forEach(([i, j], at) => {
@@ -144,8 +155,12 @@ export function createWhich({ onChange }) {
   begin(1);
   requestAnimationFrame(frame);
   return {
-    read(values, from) { begin(from.number("draw", 1, 1, 9999, true)); },
-    pairs: () => ({ draw: seed }),
+    read(values, from) {
+      begin(from.number("draw", 1, 1, 9999, true));
+      const asked = from.word("pair", "", PAIRS.map(linked));
+      PAIRS.find((pair) => linked(pair) === asked)?.forEach((i) => pick(i));
+    },
+    pairs: () => ({ draw: seed, ...(picked.length === 2 ? { pair: linked(picked) } : {}) }),
     shown(is) { visible = is; wanted = true; },
   };
 }

@@ -1,5 +1,5 @@
 /** "Yours": a system that a person brings, what to train it on, and the same in Python and TOML. */
-import { flowCosts, identity, krylovRank, logDeterminants, measures, notUnderdetermined, train } from "./mathematics.js";
+import { flowCosts, identity, krylovRank, logDeterminants, meanCost, measures, notUnderdetermined, train } from "./mathematics.js";
 import { BOUNDS } from "./link.js";
 import { growth, readSystem } from "./reading.js";
 import { sub } from "./plane.js";
@@ -66,17 +66,16 @@ export function createYours({ onChange, onExplore }) {
     const k = numberOf("k", 1, system ? system.A.length - 1 : 7, true, "The number of states to choose");
     const grown = system && H !== null ? growth(system.A, H) : 0;
     if (grown > LARGEST) {
-      say("A", `This system is unstable: within H = ${H} steps a state can grow by a factor of ${short(grown, 2)}, `
-        + "and training would overflow. Shorten the horizon, or scale A down.");
+      say("A", `Within H = ${H} step${H > 1 ? "s" : ""} a state can grow by a factor of ${short(grown, 2)}, and the lab takes up to `
+        + `${LARGEST.toLocaleString("en")}. Shorten the horizon, or scale A down.`);
     }
-    element("yours-explore").disabled = !system || grown > LARGEST;
     const ready = system && H !== null && rate !== null && k !== null && grown <= LARGEST;
-    element("ranked").hidden = !ready;
-    for (const id of ["yours-numbers", "python", "toml"]) element(id).textContent = "";
+    element("yours-explore").disabled = !ready;
+    for (const id of ["ranked", "yours-numbers", "yours-code"]) element(id).hidden = !ready;
     if (system) last = system;
     settings = {};
     if (ready) settings = { H, eta: rate, seen: rank({ ...system, horizon: H }, rate, k) };
-    else element("yours-words").textContent = "What is wrong is said beside the field.";
+    else element("yours-words").textContent = "Correct the fields that have an error message.";
     return Object.keys(wrong);
   }
 
@@ -102,7 +101,8 @@ export function createYours({ onChange, onExplore }) {
     if (run.diverged) say("eta", `Training diverged at iteration ${run.costs.length}; try ${short(rate / 10, 1)}.`);
     const measured = found.why ? [["the measures", found.why]]
       : [["optimality measure", found.normalizedOptimality.toFixed(4)], ["cost measure", found.normalizedCost.toFixed(4)]];
-    const trained = run.diverged ? [] : [["J(S) after 2,000 iterations", short(run.costs.at(-1), 5)], ...measured];
+    const J = [`J(S) after ${ITERATIONS.toLocaleString("en")} iterations`, short(meanCost(problem, run.K, seen), 5)];
+    const trained = run.diverged ? [] : [J, ...measured];
     element("yours-numbers").replaceChildren(...definitions(trained));
     element("python").textContent = python(problem, seen, rate);
     element("toml").textContent = toml(problem, seen, rate);
@@ -153,7 +153,7 @@ export function createYours({ onChange, onExplore }) {
   element("yours-explore").addEventListener("click", () => onExplore());
   fill(EXAMPLES[0]);
 
-  const flat = (key) => fields[key].value.trim().replace(/\s*\n\s*/g, ";").replace(/[ ,\t]+/g, ",");
+  const flat = (key) => fields[key].value.trim().replace(/\s*\n\s*/g, ";").replace(/[ \t]*,[ \t]*|[ \t]+/g, ",");
   return {
     problem() {
       if (timer) settle();
@@ -163,7 +163,8 @@ export function createYours({ onChange, onExplore }) {
     settings: () => settings,
     /** Returns the names of matrices that cannot be used. */
     read(values, from) {
-      const typed = (text) => text.slice(0, 20000).replaceAll(";", "\n").replaceAll(",", " "), usual = { ...EXAMPLES[0], ...USUAL };
+      const typed = (text) => text.slice(0, 20000).replaceAll(";", "\n").replace(/(?<!,),(?!,)/g, " ");
+      const usual = { ...EXAMPLES[0], ...USUAL };
       return fill(Object.fromEntries(Object.entries(usual).map(([key, value]) => [key, values.has(key) ? typed(from.text(key)) : value])));
     },
     pairs: () => Object.fromEntries(Object.keys(fields).filter((key) => fields[key].value.trim() !== "").map((key) => [key, flat(key)])),
