@@ -1,11 +1,14 @@
 """Links of the lab: what the page writes it reads again, what it cannot read it names; and the first tab beside the others."""
 
 import re
+import shutil
 
 import pytest
 from playwright.sync_api import expect
+from typer.testing import CliRunner
 
-from tests.chromium import centre, drag, needs_browser, numbers, settled, shows, text
+from offspan import cli
+from tests.chromium import DOCS, centre, drag, needs_browser, numbers, settled, shows, text
 
 pytestmark = needs_browser
 
@@ -36,6 +39,19 @@ def test_what_the_page_writes_it_reads_again(lab, name):
     assert again.locator("#notice").is_hidden(), text(again, "notice")
     assert again.evaluate("location.hash") == written
     assert numbers(again) == numbers(page)
+
+
+def test_a_link_to_a_system_of_a_run(lab, tmp_path):
+    shutil.copytree(DOCS / "results" / "lqr", tmp_path / "lqr")
+    file = tmp_path / "lab.html"
+    assert CliRunner().invoke(cli.app, ["lab", "--no-open", "lqr", "--folder", str(tmp_path), "--output", str(file)]).exit_code == 0
+    page = lab.open("#explore&system=run&run=1&steps=3", file=file)
+    shows(page, "status", "^after 3 iterations$")
+    drag(page, ".handle.seen >> nth=0", 20, -30)
+    expect(page).to_have_url(re.compile("&run=1&.*seen="))
+    again = lab.open(page.evaluate("location.hash"), file=file)
+    assert again.locator("#notice").is_hidden(), text(again, "notice")
+    assert again.locator(".handle.seen").first.get_attribute("aria-label") == page.locator(".handle.seen").first.get_attribute("aria-label")
 
 
 @pytest.mark.parametrize(
