@@ -47,7 +47,7 @@ def test_a_link_to_a_system_of_a_run(lab, tmp_path):
     assert CliRunner().invoke(cli.app, ["lab", "--no-open", "lqr", "--folder", str(tmp_path), "--output", str(file)]).exit_code == 0
     page = lab.open("#explore&system=run&run=1&steps=3", file=file)
     shows(page, "status", "^after 3 iterations$")
-    drag(page, ".handle.seen >> nth=0", 20, -30)
+    page.locator(".handle.seen").first.press("ArrowUp")
     expect(page).to_have_url(re.compile("&run=1&.*seen="))
     again = lab.open(page.evaluate("location.hash"), file=file)
     assert again.locator("#notice").is_hidden(), text(again, "notice")
