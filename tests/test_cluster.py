@@ -6,11 +6,14 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from offspan import cli
@@ -246,6 +249,21 @@ def test_what_is_finished_is_not_run_again(tmp_path, two_workers):
             assert {name: (checkpoints / name).stat().st_mtime_ns for name in written} == written
 
     assert run(spec, tmp_path / "there", unchanged, executor=two_workers).identical(run(spec, tmp_path / "here", ignore))
+
+
+def test_ctrl_c_of_the_terminal_ends_all_with_one_sentence(tmp_path):
+    """It goes to the workers, too; here while they are started."""
+    (tmp_path / "long.toml").write_text(SWEEP.replace("2500", "100_000_000"))
+    started = [sys.executable, "-c", "from offspan.cli import main; main()", "run", "long.toml", "--cluster", "local:2"]
+    process = subprocess.Popen(started, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (workers := [one for one in psutil.Process(process.pid).children() if "spawn_main" in " ".join(one.cmdline())]):
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors == "offspan: stopped; nothing was done yet.\n"
+    assert not psutil.wait_procs(workers, timeout=30)[1]
 
 
 def test_statements_are_verified_there_in_the_same_order(two_workers):

@@ -10,14 +10,17 @@ import logging
 import os
 import queue
 import re
+import signal
 import subprocess
+import threading
 import time
 import urllib.parse
 import uuid
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +80,8 @@ class Dask:
             logging.getLogger(name).setLevel(logging.CRITICAL)  # they tell of lost workers in pages; `say` does in a line
         if self.address is None:
             doing(f"starting {self.workers} workers")
-            self._cluster, self.workers = _start(self.workers, self._gpus, self.say)
+            with _without_interrupts():
+                self._cluster, self.workers = _start(self.workers, self._gpus, self.say)
         elif is_exposed(self.address):
             self.say(
                 f"{self.address} is neither on this machine nor encrypted: Dask runs what it is sent, so that whoever reaches that port "
@@ -253,6 +257,26 @@ def _start(workers: int, gpus: list[str], say: Callable[[str], Any]) -> tuple[An
         silence_logs=logging.CRITICAL,
     )
     return cluster, len(every)
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C waits until the end, since a cluster that is half started cannot be closed. Threads that begin in here, and the processes that
+    they start, never get it: it is the client's, which ends them."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    pressed: list[int] = []
+    resource_tracker.ensure_running()  # it would undo the mask for the thread that starts the first process
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if pressed:
+        signal.raise_signal(signal.SIGINT)
 
 
 def visible_gpus() -> list[str]:

@@ -5,7 +5,6 @@ For workers that you start yourself: `dask worker … --nthreads 1 --preload off
 
 import json
 import os
-import signal
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -42,10 +41,7 @@ def environments(workers: int, cores: Sequence[int], gpus: Sequence[str]) -> lis
 def dask_setup(worker: Any) -> None:
     """Called by Dask when the worker starts, which is before jax starts its threads."""
     os.environ.setdefault("NPROC", str(worker.state.nthreads))
-    if CORES not in os.environ:
-        return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the client ends its workers
-    if hasattr(os, "sched_setaffinity"):
+    if CORES in os.environ and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):  # cores that were taken away since
             os.sched_setaffinity(0, map(int, os.environ[CORES].split(",")))
 
