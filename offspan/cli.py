@@ -171,8 +171,9 @@ class Stopped(BaseException):
             raise cls
 
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:  # as under nohup
-                signal.signal(getattr(signal, name), stop)
+            number = getattr(signal, name, None)
+            if number is not None and not (name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN):  # as under nohup
+                signal.signal(number, stop)
 
     @classmethod
     def exit_code(cls) -> int:
