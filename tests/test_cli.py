@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -94,9 +93,9 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tmp_path):
 def test_a_run_that_is_told_to_end_leaves_a_checkpoint(tmp_path, sent, code):
     """A cluster sends SIGTERM before it kills, and a terminal that is closed SIGHUP."""
     (tmp_path / "long.toml").write_text(SPEC.replace("3000", "4000000"))
-    heard = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731  (the tests may run under nohup)
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command("run", "long.toml"), cwd=tmp_path, preexec_fn=heard, **quiet)
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # the tests may run under nohup
+    started = [sys.executable, "-c", f"{heard}; from offspan.cli import main; main()", "run", "long.toml"]
+    process = subprocess.Popen(started, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     folder = RunFolder(tmp_path / "runs" / "long")
     while process.poll() is None and not folder.checkpoints.exists():
         time.sleep(0.05)
