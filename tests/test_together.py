@@ -67,7 +67,7 @@ def test_each_run_has_its_own_optimizer():
 
 def test_a_list_of_optimizers_that_does_not_fit():
     zero = offspan.Linear(np.zeros((2, 2)))
-    for wrong in ([optax.sgd(0.1)], [optax.sgd(0.1), 0.1]):
+    for wrong in ([optax.sgd(0.1)], [optax.sgd(0.1)] * 3):
         with pytest.raises(offspan.OffspanError, match=r"`optimizer` must be one optax optimiser, or a list of one for each of the 2 runs"):
             offspan.train_batch(offspan.shift(2, horizon=2), [zero] * 2, offspan.basis(2, 1), optimizer=wrong, iterations=1)
 
