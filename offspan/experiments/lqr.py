@@ -1,7 +1,8 @@
 """A sweep of linear controllers: every combination of a spec's lists is a run, and all runs of one shape are one batch."""
 
+import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import jax
@@ -132,8 +133,10 @@ def seen_set(spec: LQRSpec, dim: int, count: int) -> np.ndarray:
     return np.asarray(states, spec.precision)
 
 
-def problem_of(spec: LQRSpec, run: Setting, dim: int, horizon: int) -> LQR:
-    return jax.tree.map(lambda M: M.astype(spec.precision), spec.problem(run.system, run.seed, dim, horizon))
+def problems_of(spec: LQRSpec, runs: Sequence[Setting], dim: int, horizon: int) -> list[LQR]:
+    """The system of each run; it is made once for all learning rates and seen states."""
+    make = functools.cache(lambda system, seed: jax.tree.map(lambda M: M.astype(spec.precision), spec.problem(system, seed, dim, horizon)))
+    return [make(run.system, run.seed) for run in runs]
 
 
 def tasks(spec: LQRSpec) -> list[Task]:
@@ -155,7 +158,7 @@ def run_task(spec: LQRSpec, name: str, needed: Mapping[str, Arrays], resume: Arr
     """The batch of one shape, or of some of its seeds."""
     dim, horizon = next(shape for shape in spec.shapes() if name in _parts(spec, *shape))
     runs = _parts(spec, dim, horizon)[name]
-    problems = [problem_of(spec, run, dim, horizon) for run in runs]
+    problems = problems_of(spec, runs, dim, horizon)
     batch = train_lqr_batch(
         problems,
         [seen_set(spec, dim, run.seen) for run in runs],
@@ -193,7 +196,7 @@ def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     systems: dict[str, list[np.ndarray]] = {name: [] for name in "ABQR"}
     excess = []
     for (dim, horizon), batch in zip(spec.shapes(), batches, strict=True):
-        problems = [problem_of(spec, run, dim, horizon) for run in runs]
+        problems = problems_of(spec, runs, dim, horizon)
         for name in systems:
             systems[name].append(np.stack([np.asarray(getattr(problem, name)) for problem in problems]))
         excess.append(
