@@ -17,15 +17,31 @@ import offspan
 HERE = Path(__file__).parent
 MEANINGS: dict[str, Any] = tomllib.loads((HERE / "parameters.toml").read_text())
 
+# An index after one letter or a bracket, but not inside a name such as stage_cost.
+INDEX = r"(?<![A-Za-z0-9_:`])([A-Za-zα-ωΑ-Ω∇]|[‖)⟩²])_(\{[^}]*\}|no-ext|ext|opt|cost|pg|adv|same|std|[A-Za-z0-9∞](?![A-Za-z0-9_]))"
+EXPONENT = r"([A-Za-zγ)⟩\]>])\^(\{[^}]*\}|\([^)]*\)|[A-Za-z0-9])"
+
 # A page for each group: its title, and either a package of offspan, whose public names it lists, or the names themselves.
 GROUPS: dict[str, tuple[str, str, list[str]]] = {
     "problems": ("Problems", "What is controlled: dynamics, cost and horizon, for one state and one control.", []),
-    "controllers": ("Controllers", "u = π(x): values that are functions of one state. Any function of one state can stand in their place.", []),
+    "controllers": (
+        "Controllers",
+        "u = π(x): functions of one state, as values. Any other function of one state will do, too.",
+        [],
+    ),
     "rollout": ("Trajectories and costs", "From a problem and a controller to states, controls and the cost J(π; X).", []),
     "states": ("Sets of initial states", "Arrays with one state in each row.", []),
     "baselines": ("Baselines", "What a learned controller is compared with. The closed forms are for R = 0 and B invertible.", []),
-    "measures": ("Measures of extrapolation", "How well a controller does on unseen states. The paper's two are for R = 0 and B invertible.", []),
-    "training": ("Training", "Policy gradient: estimators of the gradient, stopping rules, and what went wrong in a run that diverged.", []),
+    "measures": (
+        "Measures of extrapolation",
+        "How well a controller does on unseen states. The paper's are for R = 0 and B invertible.",
+        [],
+    ),
+    "training": (
+        "Training",
+        "Policy gradient: estimators of the gradient, stopping rules, and diagnoses of runs that diverged.",
+        [],
+    ),
     "exploration": ("Exploration", "Which states training visits, and how they relate to the unseen ones.", ["exploration.krylov_rank"]),
     "selection": ("Selection", "Which initial states to train on.", []),
     "maps": ("Maps", "Cost or success over a region of initial states.", ["report.maps.map_figure"]),
@@ -109,7 +125,7 @@ def entry(name: str) -> str:
             f"```python\n{signature(name, value, called, returns)}\n```",
             *words,
             table("field" if record and issubclass(value, tuple) else "parameter", called),
-            f"**Returns** <code>{escape(returns, quote=False)}</code>" if returns and not inspect.isclass(value) else "",
+            f"**Returns** {_code(returns)}" if returns and not inspect.isclass(value) else "",
             members(value) if inspect.isclass(value) else "",
             f"```pycon\n{example}\n```" if example else "",
             source(value),
@@ -128,17 +144,22 @@ def docstring(value: Any) -> tuple[list[str], str]:
 
 
 def paragraph(text: str) -> str:
-    """Plain text as HTML, so that the asterisks and underscores of an equation stay what they are."""
-    return "<p>" + re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(" ".join(text.split()), quote=False)) + "</p>"
+    """Plain text as HTML: code between backticks, and the indices and exponents of equations (x_{h+1}, K_no-ext, M^h) set as such."""
+    words, codes = re.split(r"`[^`]+`", text := escape(" ".join(text.split()), quote=False)), re.findall(r"`([^`]+)`", text)
+    for pattern, tag in ((INDEX, "sub"), (EXPONENT, "sup")):
+        words = [re.sub(pattern, lambda m, tag=tag: f"{m[1]}<{tag}>{m[2].strip('{}')}</{tag}>", part) for part in words]
+    return (
+        "<p>" + "".join(f"{part}{code}" for part, code in zip(words, [*(f"<code>{one}</code>" for one in codes), ""], strict=True)) + "</p>"
+    )
 
 
 def parameters(name: str, value: Any) -> tuple[list[Parameter], str]:
     """The parameters of a function or of a class, in order, and what a function returns."""
     if not inspect.isclass(value):
         node = _node(value)
-        return _arguments(name, node.args), ast.unparse(node.returns) if node.returns else ""
+        return _arguments(name, node.args), _type(node.returns)
     if issubclass(value, enum.Enum):
-        return [Parameter(one.name, "int", str(one.value), "") for one in value], ""
+        return [Parameter(one.name, "int", str(one.value), meaning(name, one.name)) for one in value], ""
     if issubclass(value, Exception):
         return [], ""
     for base in value.__mro__:  # the first class that says how it is made
@@ -152,7 +173,7 @@ def _arguments(name: str, given: ast.arguments) -> list[Parameter]:
     defaults = [None] * (len(plain) - len(given.defaults)) + list(given.defaults)
     both = [*zip(plain, defaults, strict=True), *zip(given.kwonlyargs, given.kw_defaults, strict=True)]
     found = [Parameter(f"*{one.arg}", "", None, meaning(name, one.arg)) for one in (given.vararg,) if one] + [
-        Parameter(one.arg, _type(one.annotation), ast.unparse(default) if default else None, meaning(name, one.arg))
+        Parameter(one.arg, _type(one.annotation, one.arg), ast.unparse(default) if default else None, meaning(name, one.arg))
         for one, default in both
     ]
     return found if not given.kwonlyargs or given.vararg else [*found[: len(plain)], Parameter("*", "", None, ""), *found[len(plain) :]]
@@ -167,7 +188,7 @@ def _fields(name: str, base: type) -> list[Parameter]:
             comment = re.search(r"  # (.*)$", lines[one.lineno - 1])
             default = ast.unparse(one.value) if one.value and "field(" not in ast.unparse(one.value) else None
             said = comment[1] if comment else meaning(base.__name__, one.target.id)
-            found.append(Parameter(one.target.id, _type(one.annotation), default, said))
+            found.append(Parameter(one.target.id, _type(one.annotation, one.target.id), default, said))
     return found
 
 
@@ -227,7 +248,9 @@ def sources() -> dict[str, str]:
             path = Path(module.__file__)
             relative = path.relative_to(HERE.parent)
             code = path.read_text()
-            page = f'---\nsearch:\n  exclude: true\nhide: [toc]\n---\n# {relative.as_posix()}\n\n``` {{ .python linenums="1" }}\n{code}```\n'
+            page = (
+                f'---\nsearch:\n  exclude: true\nhide: [toc]\n---\n# {relative.as_posix()}\n\n``` {{ .python linenums="1" }}\n{code}```\n'
+            )
             found[relative.with_suffix(".md").as_posix()] = page
     return found
 
@@ -240,9 +263,11 @@ def _functions(value: type) -> list[ast.FunctionDef]:
     return [one for one in _node(value).body if isinstance(one, ast.FunctionDef)]
 
 
-def _type(annotation: ast.expr | None) -> str:
-    return "" if annotation is None else ast.unparse(annotation).replace("'", '"')
+def _type(annotation: ast.expr | None, name: str = "") -> str:
+    """As it is written; where that is Any, what parameters of this name take."""
+    text = "" if annotation is None else ast.unparse(annotation).replace("'", '"')
+    return MEANINGS["types"].get(name, "") if text in ("", "Any") else text
 
 
 def _code(text: str) -> str:
-    return "" if text in ("", "Any") else f"<code>{escape(text, quote=False).replace('|', '&#124;')}</code>"
+    return f"<code>{escape(text, quote=False).replace('|', '&#124;')}</code>" if text else ""

@@ -67,7 +67,9 @@ def _row(name: str, command: Any) -> str:
 
 
 def _options(command: Any) -> str:
-    rows = [f"| `{one.metavar or one.name.upper()}` | {one.help} |" for one in command.params if one.param_type_name == "argument" and one.help]
+    rows = [
+        f"| `{one.metavar or one.name.upper()}` | {one.help} |" for one in command.params if one.param_type_name == "argument" and one.help
+    ]
     options = [one for one in command.params if one.param_type_name == "option" and "--help" not in one.opts]
     rows += [f"| `{', '.join(one.opts)}` | {one.help or ''}{_default(one)} |" for one in options]
     return "\n".join(["| argument or option | what |", "|---|---|", *rows]) if rows else ""
@@ -118,10 +120,11 @@ def write_notebook(path: Path, folder: Path) -> None:
     """A notebook, executed from its first cell to its last, as a page with its outputs; an error in a cell stops the build."""
     import nbformat
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
-    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(ROOT))
+    local = Config(KernelManager={"transport": "tcp" if os.name == "nt" else "ipc"})
+    NotebookClient(notebook, timeout=120, kernel_name="python3", config=local).execute(cwd=str(ROOT))
     folder.mkdir(parents=True, exist_ok=True)
     parts, pictures = [], 0
     for cell in notebook.cells:
@@ -129,16 +132,14 @@ def write_notebook(path: Path, folder: Path) -> None:
             parts.append(cell.source)
             continue
         parts.append(f"```python\n{cell.source}\n```")
+        if printed := "".join(one.text for one in cell.outputs if one.output_type == "stream" and one.name == "stdout"):
+            parts.append(f"```text\n{printed.rstrip()}\n```")
         for output in cell.outputs:
-            if output.output_type == "stream" and output.name == "stdout":
-                parts.append(f"```text\n{output.text.rstrip()}\n```")
-            elif "image/png" in output.get("data", {}):
+            if "image/png" in output.get("data", {}):
                 pictures += 1
                 name = f"{path.stem}-{pictures}.png"
                 (folder / name).write_bytes(base64.b64decode(output.data["image/png"]))
                 parts.append(f"![{cell.metadata.get('alt', 'What the cell above draws.')}]({name})")
-            elif "text/plain" in output.get("data", {}):
-                parts.append(f"```text\n{output.data['text/plain']}\n```")
     assert pictures, f"{path.name} ends in no picture"
     parts.append(f"*This page is the notebook `notebooks/{path.name}` of the repository, executed when the docs were built.*")
     (folder / f"{path.stem}.md").write_text("\n\n".join(parts) + "\n")

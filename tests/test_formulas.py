@@ -58,6 +58,6 @@ def test_a_mistake_in_a_formula_stops_the_build_and_names_it(wrong, why):
 
 @pytest.mark.parametrize("text", [r"This $\alpha never ends.", r"An \alpha$ never began.", r"Spaces: $ \alpha $."])
 def test_dollars_that_do_not_pair_stop_the_build(text):
-    with pytest.raises(formulas.FormulaError, match="alpha.*does not end, or does not begin"):
+    with pytest.raises(formulas.FormulaError, match=r"alpha.*does not end, or does not begin"):
         rendered(text)
     assert "<math" in rendered(r"A sound $\alpha$ for $5, and `$\beta`.")

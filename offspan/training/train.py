@@ -170,7 +170,7 @@ def descend_lqr(
     clip: float | None = None,
     progress: Callable[[int], Any] | None = None,
 ) -> Run:
-    """`train_lqr` without a word about how it ended."""
+    """`train_lqr` without its warnings."""
     where = "train_lqr"
     lqr = as_lqr(where, without_noise(problem))
     x0s = as_states(where, "x0s", x0s, lqr.state_dim)
