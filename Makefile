@@ -58,8 +58,10 @@ format: $(VENV)/.dev
 lab: $(VENV)/.offspan
 	@$(BIN)/offspan lab --no-open --output docs/lab.html
 
+# Pages made from the code and executed notebooks first, into docs/generated; then the site.
 docs: $(VENV)/.dev
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "docs: site/index.html"
+	@$(BIN)/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "docs: site/index.html"
 
 # Wheel and source, built, and the wheel tried in an environment of its own, away from the checkout.
 package: $(VENV)/.dev
@@ -84,7 +86,7 @@ constraints:
 	@touch $(VENV)/.offspan $(VENV)/.test $(VENV)/.dev
 
 clean:
-	@rm -rf $(VENV) site dist .pytest_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) site docs/generated dist .pytest_cache .ruff_cache .hypothesis
 
 CONSTRAINTS ?= --constraint constraints.txt
 

@@ -5,18 +5,21 @@ no letter or digit after it, so that $5 and $HOME stay what they are; `\\$` is a
 """
 
 import re
-from typing import Any
 
 from markdown import Markdown
 from markdown.extensions import Extension
 from markdown.inlinepatterns import InlineProcessor
+from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 from math_core import LatexError, LatexToMathML
-from mkdocs.exceptions import BuildError
 
 CONVERTER = LatexToMathML(fancy_error=False)
 IN_LINE = r"(?<![\\$\w])\$(?![\s$])((?:\\.|[^\\$])+?)(?<!\s)\$(?![\w$])"
 DISPLAYED = r"(?<!\\)\$\$(.+?)\$\$"
+
+
+class FormulaError(ValueError):
+    """A formula that cannot be read; it stops the build."""
 
 
 def mathml(tex: str, *, display: bool = False) -> str:
@@ -28,11 +31,11 @@ def mathml(tex: str, *, display: bool = False) -> str:
     try:
         return CONVERTER.convert_with_local_state(" ".join(tex.split()), displaystyle=display)
     except LatexError as error:
-        raise BuildError(f"the formula ${tex.strip()}$ cannot be read: {str(error).strip()}") from error
+        raise FormulaError(f"the formula ${tex.strip()}$ cannot be read: {str(error).strip()}") from error
 
 
 class Formulas(Extension):
-    """The dollars of a page."""
+    """The dollars of a page, as an extension of Python-Markdown."""
 
     def extendMarkdown(self, md: Markdown) -> None:
         md.ESCAPED_CHARS.append("$")
@@ -40,6 +43,7 @@ class Formulas(Extension):
         md.preprocessors.register(_Rows(md), "formulas in tables", 24)
         md.inlinePatterns.register(_Formula(DISPLAYED, md, display=True), "displayed formulas", 189)
         md.inlinePatterns.register(_Formula(IN_LINE, md, display=False), "formulas", 188)
+        md.postprocessors.register(_Strays(md), "stray formulas", -10)  # after the stashed HTML is back
 
 
 class _Formula(InlineProcessor):
@@ -63,12 +67,11 @@ class _Rows(Preprocessor):
         return m[0] if m[1] else m[0][:-1].replace(r"\|", r"\Vert ").replace("|", r"\vert ").rstrip() + "$"
 
 
-def on_config(config: Any, **_: Any) -> None:
-    config["markdown_extensions"].append(Formulas())
-
-
-def on_page_content(html: str, page: Any, **_: Any) -> None:
+class _Strays(Postprocessor):
     """TeX that no dollars enclose as they should is an error, too."""
-    text = re.sub(r"<(pre|code|math|script|style)\b.*?</\1>", "", html, flags=re.DOTALL)
-    if stray := re.search(r"\$[^$]{0,200}?\\[a-zA-Z]+|\\[a-zA-Z]+[^$]{0,200}?\$", text):
-        raise BuildError(f"{page.file.src_uri}: {stray[0][:80]!r} looks like a formula that does not end, or does not begin.")
+
+    def run(self, text: str) -> str:
+        words = re.sub(r"<(pre|code|math|script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+        if stray := re.search(r"\$[^$]{0,200}?\\[a-zA-Z]+|\\[a-zA-Z]+[^$]{0,200}?\$", words):
+            raise FormulaError(f"{stray[0][:80]!r} looks like a formula that does not end, or does not begin.")
+        return text

@@ -49,7 +49,7 @@ def options(
 def reproduce(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Presets, as `offspan list` shows them.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All presets.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer iterations, for a first look; says so on the figures.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer iterations; marked as such on the figures.")] = False,
     seeds: Annotated[int | None, typer.Option("--seeds", help="This many seeds, 0, 1, …, in place of the preset's.")] = None,
     seeds_per_task: Annotated[
         int | None, typer.Option("--seeds-per-task", help="Split the training into tasks of this many seeds, for a cluster.")

@@ -23,7 +23,7 @@ def run(
     executor: Executor | None = None,
     doing: Callable[[str], Any] = str,
 ) -> xr.Dataset:
-    """The result of `spec`, in `root/<name>`: found complete, resumed from checkpoints, or made from the start; always the same bits.
+    """The result of `spec`, in `root/<name>`: found complete, resumed from checkpoints, or made from the start, bit for bit the same.
 
     `progress` is called with the share done, from 0 to 1, and `doing` with what is being done. Tasks run here, unless an executor is given.
     """

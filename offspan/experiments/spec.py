@@ -79,7 +79,7 @@ class Spec(Strict):
         return self
 
     def as_quick(self) -> "Spec":
-        """The same experiment with fewer iterations, for a first look; under a name of its own, and saying so."""
+        """The same experiment with fewer iterations, marked as such, under a name of its own."""
         iterations = self.quick_iterations or max(self.iterations // 20, 1)
         return self._variant("quick", iterations=iterations, quick=True)
 

@@ -225,6 +225,7 @@ class Bounds(NamedTuple):
 
 
 def bounds(dim: int, horizon: int) -> Bounds:
+    """The bounds of the theorem and of its proof, for the exact values to be compared with  [R24, thm:typical_system]."""
     horizon, _ = setting("bounds", dim, horizon, 1)
     D, H, pairings = Fraction(dim), horizon, double_factorial(4 * horizon - 1)
     return Bounds(

@@ -304,6 +304,6 @@ def _on_devices(mesh: Mesh, of_share: Callable) -> Callable:
 
 
 def _stays_finite(new: PyTree, old: PyTree) -> Bool[Array, ""]:
-    """Whether no number stopped being finite; also in the optimiser, as an infinite second moment would freeze Adam without a word."""
+    """Whether no number stopped being finite; also in the optimiser, as an infinite second moment would freeze Adam silently."""
     floats = [(a, b) for a, b in zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True) if jnp.issubdtype(a.dtype, jnp.inexact)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(a) | ~jnp.isfinite(b)) for a, b in floats]))

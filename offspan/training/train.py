@@ -95,7 +95,7 @@ def train_batch(
     same for all, or a list of one for each run, which differ in their arrays alone (the A of an LQR, the mass of a pendulum). So is the
     optimiser; several make every run pay for the updates of all of them.
 
-    A run that diverges or stops early changes no bit of the others. `on_chunk` is called with the batch after each chunk of iterations, and
+    A run that diverges or stops early does not affect the others. `on_chunk` is called with the batch after each chunk of iterations, and
     `resume` continues such a batch bit for bit. An optimiser that draws random numbers draws the same ones for every run; an estimator
     draws others for each.
 
@@ -170,7 +170,7 @@ def descend_lqr(
     clip: float | None = None,
     progress: Callable[[int], Any] | None = None,
 ) -> Run:
-    """`train_lqr` without a word about how it ended."""
+    """`train_lqr` without its warnings."""
     where = "train_lqr"
     lqr = as_lqr(where, without_noise(problem))
     x0s = as_states(where, "x0s", x0s, lqr.state_dim)
