@@ -63,6 +63,17 @@ def test_the_lqr_measures_fall_below_one_where_the_system_explores():
     assert (medians.sel(system=["shift", "gaussian"]) < 0.95).all()
 
 
+def test_the_pendulums():
+    result = xr.open_dataset(RESULTS / "pendulum" / "result.nc")
+    *first, last = [f"{measure:.2g}" for measure in np.sort(result["normalized_cost"].values)]
+    the_readme_says(f"their normalised cost measures are {', '.join(first)} and {last}")
+    assert int(result["shown_seed"]) == int(result["seed"][result["normalized_cost"].argsort().values[2]])  # the median
+    final = result["policy_gradient_unseen_final"].sel(seed=result["shown_seed"])[:, 0]
+    hanging = result["non_extrapolating_unseen_final"].sel(baseline_seed=result["shown_baseline_seed"])[:, 0]
+    assert (abs(final - np.pi) < 0.1).all()
+    assert (np.cos(hanging) > 0.9).all()
+
+
 def test_the_quadcopters():
     result = xr.open_dataset(RESULTS / "quadcopter-below-100-seeds" / "result.nc")
     away = np.linalg.norm((result["policy_gradient_unseen_final"] - result["target"]).values[..., :3], axis=-1)
