@@ -68,5 +68,5 @@ def test_the_navigation_has_every_page_once():
     listed = re.findall(r"([\w/-]+\.md)$", nav, re.MULTILINE)
     assert len(listed) == len(set(listed))
     written = {path.name for path in (ROOT / "docs").glob("*.md")}
-    made = {f"generated/api/{name}" for name in api.pages()} | {f"generated/notebooks/{path.stem}.md" for path in NOTEBOOKS}
+    made = {f"generated/api/{name}.md" for name in api.GROUPS} | {f"generated/notebooks/{path.stem}.md" for path in NOTEBOOKS}
     assert set(listed) == written | made | {"generated/command_line.md", "generated/changes.md"}
