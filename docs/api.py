@@ -3,6 +3,7 @@
 import ast
 import doctest
 import enum
+import functools
 import inspect
 import pkgutil
 import re
@@ -18,7 +19,8 @@ HERE = Path(__file__).parent
 MEANINGS: dict[str, Any] = tomllib.loads((HERE / "parameters.toml").read_text())
 
 # An index after one letter or a bracket, but not inside a name such as stage_cost.
-INDEX = r"(?<![A-Za-z0-9_:`])([A-Za-zα-ωΑ-Ω∇]|[‖)⟩²])_(\{[^}]*\}|no-ext|ext|opt|cost|pg|adv|same|std|[A-Za-z0-9∞](?![A-Za-z0-9_]))"
+NAMED = "no-ext|ext|opt|cost|pg|adv|same|other|both|best|shift|std"
+INDEX = rf"(?<![A-Za-z_:`])(mean|min|[A-Za-zα-ωΑ-Ω∇]\*?|[‖)⟩²])_(\{{[^}}]*\}}|{NAMED}|[0-9∞]|[A-Za-z](?![A-Za-z0-9_]))"
 EXPONENT = r"([A-Za-zγ)⟩\]>])\^(\{[^}]*\}|\([^)]*\)|[A-Za-z0-9])"
 
 # A page for each group: its title, and either a package of offspan, whose public names it lists, or the names themselves.
@@ -105,11 +107,13 @@ def overview() -> str:
 
 def names(group: str) -> list[str]:
     public = [name for name in offspan.__all__ if getattr(offspan, name).__module__.split(".")[1] == group]
+    if group not in ("problems", "controllers"):
+        public.sort(key=lambda name: name[0].isupper())  # what one calls, then what comes back
     return [*public, *GROUPS[group][2]]
 
 
 def anchor(name: str) -> str:
-    return name.replace(".", "").lower()
+    return name.split(".")[-1]
 
 
 def entry(name: str) -> str:
@@ -146,11 +150,16 @@ def docstring(value: Any) -> tuple[list[str], str]:
 def paragraph(text: str) -> str:
     """Plain text as HTML: code between backticks, and the indices and exponents of equations (x_{h+1}, K_no-ext, M^h) set as such."""
     words, codes = re.split(r"`[^`]+`", text := escape(" ".join(text.split()), quote=False)), re.findall(r"`([^`]+)`", text)
-    for pattern, tag in ((INDEX, "sub"), (EXPONENT, "sup")):
-        words = [re.sub(pattern, lambda m, tag=tag: f"{m[1]}<{tag}>{m[2].strip('{}')}</{tag}>", part) for part in words]
+    words = map(_set, words)
     return (
         "<p>" + "".join(f"{part}{code}" for part, code in zip(words, [*(f"<code>{one}</code>" for one in codes), ""], strict=True)) + "</p>"
     )
+
+
+def _set(text: str) -> str:
+    for pattern, tag in ((INDEX, "sub"), (EXPONENT, "sup")):
+        text = re.sub(pattern, lambda m, tag=tag: f"{m[1]}<{tag}>{_set(m[2].strip('{}'))}</{tag}>", text)
+    return text
 
 
 def parameters(name: str, value: Any) -> tuple[list[Parameter], str]:
@@ -255,6 +264,7 @@ def sources() -> dict[str, str]:
     return found
 
 
+@functools.cache  # Python reads a whole module to find a class in it
 def _node(value: Any) -> Any:
     return ast.parse(textwrap.dedent(inspect.getsource(value))).body[0]
 

@@ -2,12 +2,16 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import offspan
 from docs import api
+from tests.chromium import chromium, needs_browser
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -68,5 +72,31 @@ def test_the_navigation_has_every_page_once():
     listed = re.findall(r"([\w/-]+\.md)$", nav, re.MULTILINE)
     assert len(listed) == len(set(listed))
     written = {path.name for path in (ROOT / "docs").glob("*.md")}
-    made = {f"generated/api/{name}" for name in api.pages()} | {f"generated/notebooks/{path.stem}.md" for path in NOTEBOOKS}
+    made = {f"generated/api/{name}.md" for name in api.GROUPS} | {f"generated/notebooks/{path.stem}.md" for path in NOTEBOOKS}
     assert set(listed) == written | made | {"generated/command_line.md", "generated/changes.md"}
+
+
+@needs_browser
+def test_search_works_on_pages_that_are_opened_as_files(tmp_path):
+    """With the theme, the plugins and the script of the docs, on a site of one page; nothing comes from a network."""
+    pytest.importorskip("material")
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert "polyfills: [iframe-worker.js]" in settings
+    pages = tmp_path / "docs"
+    pages.mkdir()
+    shutil.copy(ROOT / "docs" / "iframe-worker.js", pages)
+    (pages / "index.md").write_text("# Start\n\nNothing here.\n\n## A place\n\nThe heliotrope grows here.\n")
+    small = "site_name: small\ntheme: {name: material, font: false}\nplugins: [search, offline]\nextra: {polyfills: [iframe-worker.js]}\n"
+    (tmp_path / "mkdocs.yml").write_text(small)
+    subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet"], cwd=tmp_path, check=True, capture_output=True)
+    with chromium() as browser:
+        page = browser.new_page()
+        loaded = []
+        page.on("request", lambda request: loaded.append(request.url))
+        page.goto((tmp_path / "site" / "index.html").as_uri())
+        page.locator(".md-search__input").click()
+        page.keyboard.type("heliotrope")
+        page.locator(".md-search-result__link").first.wait_for()
+        assert "1 matching document" in page.locator(".md-search-result__meta").inner_text()
+    assert loaded
+    assert all(url.startswith(("file:", "data:", "about:")) for url in loaded)

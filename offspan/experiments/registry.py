@@ -103,7 +103,7 @@ def system(name: str, settings: Mapping[str, Any]) -> Problem:
 
 
 def load_spec(path: Path, *, trust_code: bool = False) -> Spec:
-    """With `trust_code`, code that it names may run."""
+    """The experiment that a TOML file describes; with `trust_code`, code that it names may be imported."""
     return placed(spec_from(read_toml(path), str(path)), path, trust_code)
 
 
@@ -128,6 +128,7 @@ def spec_from(content: dict[str, Any], source: str) -> Spec:
 
 
 def load_preset(name: str) -> Spec:
+    """An experiment that comes with offspan, by its name."""
     if name not in preset_names():
         raise OffspanError(f"there is no preset {name!r}{nearest(name, preset_names())}; `offspan list` shows them all.")
     text = (importlib.resources.files("offspan.experiments") / "presets" / f"{name}.toml").read_text(encoding="utf-8")
@@ -135,6 +136,7 @@ def load_preset(name: str) -> Spec:
 
 
 def preset_names() -> list[str]:
+    """The names of all presets, sorted."""
     folder = importlib.resources.files("offspan.experiments") / "presets"
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
 

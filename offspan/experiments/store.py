@@ -375,6 +375,7 @@ def _short(value: Any) -> str:
 
 
 def find_run(root: Path, name: str) -> RunFolder:
+    """The folder of a run; `.load_result()` is its dataset."""
     known = [run.path.name for run in find_runs(root)]
     if name not in known:
         raise OffspanError(f"there is no run {name!r} in {root}{nearest(name, known)}.")

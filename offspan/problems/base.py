@@ -138,7 +138,7 @@ class FunctionProblem(_OfFunctions):
     """x_{h+1} = step(x_h, u_h) at cost stage_cost(x_h, u_h), two functions of one state and one control: your own dynamics  [beyond R24].
 
     The functions may be equinox modules (a learned model, say); what they hold is then part of the problem's pytree. With `done`, a
-    function of one state, a trajectory ends where it is true: the state stands still from then on, and each remaining time step costs
+    function of one state, a trajectory ends where it is true: the state stays constant from then on, and each remaining time step costs
     `done_cost`, by default the stage cost there. `coordinates` names the numbers of a state, such as ("θ [rad]", "dθ/dt [rad/s]").
 
     >>> import jax.numpy as jnp, offspan

@@ -45,13 +45,13 @@ def train(
 ) -> Run:
     """w ← w − η ∇J(π_w; S), with the optimiser's own rule for η∇J  [R24, eq:policy_grad].
 
-    The gradient comes from an estimator, `Exact()` by default; one that draws random numbers needs a `key`. `loss` takes the place of J as
-    what is descended (it is `Exact(loss)`); `Run.cost` and the stopping rule see J(π; S) all the same. `progress` is called with the number
-    of updates made. The program is compiled once for each optimiser value, so make that once when you train in a loop. A run that is
-    finite but stuck is warned of.
+    The gradient comes from an estimator, `Exact()` by default; one that draws random numbers needs a `key`. With `loss`, that function is
+    minimised in place of J (it is `Exact(loss)`); `Run.cost` and the stopping rule still use J(π; S). `progress` is called with the
+    number of updates made. Each optimiser value compiles a program, so make it once when you train in a loop. There is a warning for
+    a run that ends finite but stuck.
 
     `horizons`, such as (10, 50, 200), is a curriculum: each has an equal share of the iterations, and J is the cost up to that time step.
-    `discounts`, such as (0.3, 0.9, 1), likewise weighs time step h by γ^h. Stopping rules see the last stage alone. It is one program.
+    `discounts`, such as (0.3, 0.9, 1), likewise weighs time step h by γ^h. Stopping rules apply to the last stage alone.
 
     >>> import jax.numpy as jnp, optax, offspan
     >>> run = offspan.train(
