@@ -230,11 +230,19 @@ def map_region(
     stored = find_run(folder, run if spec is None else spec.name)
     with console.status("drawing …"):
         options: Any = {"points": points, "margin": margin, "trust_code": trust_code}
-        found, title, coordinates, seen, unseen = map_of_run(stored, coordinate, spec=spec, **options)
-        names = [coordinates[d] for d in found.coordinates]
-        others = ";\nthe other coordinates as in the mean of the seen states" if len(names) < len(coordinates) else ""
-        title += others
-        figure = map_figure(found, seen, unseen=unseen if len(unseen) else None, names=names, title=title)
+        made = map_of_run(stored, coordinate, spec=spec, **options)
+        found, names = made.map, [made.coordinates[d] for d in made.map.coordinates]
+        others = "; the other coordinates as in the mean of the seen states" if len(names) < len(made.coordinates) else ""
+        figure = map_figure(
+            found,
+            made.seen,
+            unseen=made.unseen if len(made.unseen) else None,
+            names=names,
+            title=made.title + others,
+            target=made.target,
+            limit=made.limit,
+            unseen_costs=made.unseen_costs,
+        )
         name = "map-" + "-".join(map(str, found.coordinates))
         written = stored.save_report({name: (figure, map_data(found, names))}, {})
     console.print("The map: " + ", ".join(str(path) for path in written) + ", with its data beside it", soft_wrap=True)

@@ -9,7 +9,8 @@ from offspan.errors import OffspanError
 from offspan.experiments import network, system
 from offspan.experiments.registry import SYSTEMS, placed
 from offspan.experiments.store import RunFolder, difference
-from offspan.maps import ExtrapolationMap, extrapolation_map
+from offspan.audit import TOLERANCE
+from offspan.maps import ExtrapolationMap, costs, extrapolation_map
 
 POINTS = 121  # values of each coordinate, unless the spec says otherwise
 
@@ -22,6 +23,9 @@ class RunMap(NamedTuple):
     coordinates: tuple[str, ...]
     seen: np.ndarray
     unseen: np.ndarray
+    target: np.ndarray | None
+    limit: float | None  # what a state may cost: twice what the worst seen one does
+    unseen_costs: np.ndarray
 
 
 def map_of_run(
@@ -53,7 +57,17 @@ def map_of_run(
         known = np.concatenate([seen, unseen])
         axes = {d: np.linspace(*region[d], count) if d in region else _about(known, d, count, margin) for d in chosen}
         found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0) if at is None else at)
-        return RunMap(found, f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}", problem.coordinates, seen, unseen)
+        limit = TOLERANCE * float(costs(problem, controller, seen).max())
+        return RunMap(
+            found,
+            f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}",
+            problem.coordinates,
+            seen,
+            unseen,
+            np.asarray(problem.target) if hasattr(problem, "target") else None,
+            limit if 0 < limit < np.inf else None,
+            costs(problem, controller, unseen) if len(unseen) else np.zeros(0),
+        )
 
 
 def as_run(folder: RunFolder, spec: Any) -> Any:

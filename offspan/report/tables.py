@@ -74,4 +74,5 @@ def _ascii(sign: str) -> str:
 def number(value: float, form: str) -> str:
     if math.isnan(value):
         return "–"
-    return "∞" if math.isinf(value) else format(value, form)
+    shown = "∞" if math.isinf(value) else format(value, form)
+    return "0" if value == 0 and "e" in shown else shown
