@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -267,7 +268,7 @@ def audit_controller(
     def finish(asked: Any, found: Any) -> None:
         console.print(terminal_table(summary_table(found)))
         console.print(str(found), soft_wrap=True)
-        write_page(found, path, asked.title or f"Audit: {asked.name}")
+        write_page(found, path, asked.title or f"Audit: {asked.name}", *asked.subject())
         console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
 
     with _progress(spec.stem, lambda: "parts that were finished are kept, and the same command continues with the others") as progress:
@@ -360,10 +361,9 @@ def verify(
     from offspan.theory import verify as theory
 
     if listed:
-        table = Table("label", "statement", box=None)
         for label in theory.STATEMENTS:
-            table.add_row(label, statement_text(label))
-        console.print(table)
+            console.print(Text(label, "bold", overflow="fold"))  # whole at any width
+            console.print(Padding(Text(statement_text(label)), (0, 0, 0, 4)))
         return
 
     settings = theory.Settings(dim, horizon, seeds)

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from offspan.audit import TOLERANCE
 from offspan.errors import OffspanError
 from offspan.experiments import network, system
 from offspan.experiments.registry import SYSTEMS, placed
 from offspan.experiments.store import RunFolder, difference
-from offspan.audit import TOLERANCE
 from offspan.maps import ExtrapolationMap, costs, extrapolation_map
 
 POINTS = 121  # values of each coordinate, unless the spec says otherwise

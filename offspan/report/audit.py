@@ -159,7 +159,9 @@ def curve_figure(audit: Audit) -> Figure:
     ax.plot(audit.coverage.distance, 100 * audit.coverage.success, color=GREEN, marker="o")
     ax.axvline(NEAR, color="0.6", linewidth=0.8, zorder=0)
     ax.annotate("near →| far", (NEAR, 0.01), (0, 2), ("data", "axes fraction"), "offset points", ha="center", fontsize=8, color="0.25")
-    ax.set(xlabel="distance to what training visits [widths of the region]", ylabel="succeeds [%], better ↑", ylim=(-3, 103), xlim=(0, None))
+    ax.set(
+        xlabel="distance to what training visits [widths of the region]", ylabel="succeeds [%], better ↑", ylim=(-3, 103), xlim=(0, None)
+    )
     near, far = (f"{100 * share:.0f} %" if share == share else "–" for share in (audit.near, audit.far))
     heading(figure, f"{near} of what is near to what training visits succeeds, {far} of the rest")
     return figure

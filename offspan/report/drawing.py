@@ -1,5 +1,6 @@
 """How every figure looks: colours, headings, axes and labels."""
 
+import itertools
 import math
 import textwrap
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-# Seen and unseen states have these two colours, and nothing else has. Both are of Okabe and Ito's, which colour-blind readers can tell apart.
+# Seen and unseen states have these two colours of Okabe and Ito's, which colour-blind readers can tell apart, and nothing else has.
 SEEN, UNSEEN = "#0072B2", "#D55E00"
 # All that is neither, in this order; hatches, markers and dashes carry the differences into black and white.
 CATEGORIES = GREEN, ORANGE, PINK, GREY, BROWN, TEAL, WINE, BLACK = (
@@ -39,7 +40,8 @@ def heading(figure: Figure, finding: str, settings: str = "") -> None:
     """The finding in bold, and below it the settings that all of the figure shares."""
     width = figure.get_figwidth()
     first, second = (
-        "\n".join(textwrap.wrap(text, max(int(width / (size * share * POINT)), 20))) for text, size, share in ((finding, 10.5, 0.66), (settings, 9, 0.58))
+        "\n".join(textwrap.wrap(text, max(int(width / (size * share * POINT)), 20), break_on_hyphens=False))
+        for text, size, share in ((finding, 10.5, 0.63), (settings, 9, 0.56))
     )
     left = 0.12 / width
     # The layout leaves room for the title; of the settings it knows by the lines below the finding that are empty.
@@ -71,7 +73,7 @@ def no_extrapolation(ax: Axes, which: Literal["x", "y"] = "y", side: Literal["le
         place = (0.995, 1.0) if side == "right" else (0.005, 1.0)
         ax.annotate("no extrapolation", place, (0, 1.5), ("axes fraction", "data"), "offset points", ha=side, va="bottom", **text)
     elif named:
-        ax.annotate("no extrapolation", (1.0, 0.02), (-2, 0), ("data", "axes fraction"), "offset points", ha="right", va="bottom", rotation=90, **text)
+        ax.annotate("no extrapolation", (1.0, 0.02), (2, 0), ("data", "axes fraction"), "offset points", va="bottom", rotation=90, **text)
 
 
 def label_ends(ax: Axes, labels: Iterable[tuple[float, str, str]], fontsize: float = 8, beyond: float = 1.01) -> None:
@@ -89,7 +91,7 @@ def label_ends(ax: Axes, labels: Iterable[tuple[float, str, str]], fontsize: flo
     rows = ax.get_subplotspec().get_gridspec().nrows if ax.get_subplotspec() is not None else 1  # pyright: ignore[reportOptionalMemberAccess]
     gap = 1.25 * fontsize * POINT / (0.62 * ax.get_figure(root=True).get_figheight() / rows)  # pyright: ignore[reportOptionalMemberAccess]
     placed.sort(key=lambda one: one[0])
-    for lower, upper in zip(placed, placed[1:], strict=False):
+    for lower, upper in itertools.pairwise(placed):
         upper[0] = max(upper[0], lower[0] + gap)
     for upper, lower in zip([[1.0 + gap], *placed[:0:-1]], placed[::-1], strict=False):
         lower[0] = min(lower[0], upper[0] - gap)
@@ -112,7 +114,7 @@ def log_axis(ax: Axes, which: Literal["x", "y"]) -> None:
 
     def text(value: float, _: Any) -> str:
         low, high = sorted(axis.get_view_interval())
-        return f"{value:g}" if 0.9e-3 < low and high < 1.1e4 else power_of_ten(value)
+        return f"{value:g}" if low > 0.9e-3 and high < 1.1e4 else power_of_ten(value)
 
     axis.set_major_locator(_Readable())
     axis.set_major_formatter(FuncFormatter(text))
@@ -135,9 +137,9 @@ def short(value: float) -> str:
 
 
 def angle(value: float) -> str:
-    """As a multiple of π/4 where it is one to three digits."""
+    """As a multiple of π/4 where it is one to two decimals."""
     quarters = round(value / (np.pi / 4))
-    if abs(value - quarters * np.pi / 4) > 2e-3:
+    if abs(value - quarters * np.pi / 4) > 5e-3:
         return f"{value:.3g}"
     top, below = (quarters // 4, "") if quarters % 4 == 0 else (quarters // 2, "/2") if quarters % 2 == 0 else (quarters, "/4")
     return "0" if top == 0 else f"{ {1: '', -1: '−'}.get(top, str(top).replace('-', '−')) }π{below}"

@@ -50,7 +50,9 @@ def state_sets_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure,
         error, label = 4 * group.standard_error, f"simulated: states {SETS[int(kind)]}"  # pyright: ignore[reportArgumentType]
         ax.errorbar(group.participation, group.simulated, yerr=error, fmt=marker, color=colour, markersize=5, capsize=2, label=label)
     ax.axhline(data.gain_by_number.iloc[0], color=GREY, linestyle="--", linewidth=1.2)
-    ax.annotate("the law by |S| = 4 alone", (0.01, data.gain_by_number.iloc[0]), (0, 2), ("axes fraction", "data"), "offset points", fontsize=8)
+    ax.annotate(
+        "the law by |S| = 4 alone", (0.01, data.gain_by_number.iloc[0]), (0, 2), ("axes fraction", "data"), "offset points", fontsize=8
+    )
     ax.set_ylim(0, 1.1 * max(data.gain.max(), data.gain_by_number.iloc[0]))
     heading(figure, "Four seen states are worth their participation ratio, not four", f"D = {dim}, H = {horizon}")
     ax.set_title("one step of policy gradient on random systems", fontsize=9)

@@ -75,12 +75,12 @@ def summary(result: xr.Dataset) -> pd.DataFrame:
 
 def finding(rows: pd.DataFrame) -> str:
     """Which systems extrapolate, by the medians of both measures: below 1, at 1, or ∞ where half of the runs diverged."""
-    systems: dict[str, list[str]] = {"extrapolate": [], "do not": [], "diverge": [], "in part": []}
+    systems: dict[str, list[str]] = {"extrapolate": [], "do not": [], "in part": [], "diverge": [], "diverge in part": []}
     for system, some in rows.groupby("system", sort=False):
         medians = some[list(MEASURES)].to_numpy()
         medians = medians[~np.isnan(medians)]
         if np.isinf(medians).any():
-            systems["diverge"].append(str(system))
+            systems["diverge" if np.isinf(medians).all() else "diverge in part"].append(str(system))
         elif len(medians):
             kind = "do not" if np.allclose(medians, 1, atol=1e-6) else "extrapolate" if (medians < 1).all() else "in part"
             systems[kind].append(str(system))
@@ -88,9 +88,14 @@ def finding(rows: pd.DataFrame) -> str:
     parts = [
         *([does(systems["extrapolate"], "extrapolates", "extrapolate")] if systems["extrapolate"] else []),
         *([does(systems["do not"], "does not", "do not")] if systems["do not"] and systems["extrapolate"] else []),
-        *([does(systems["do not"], "does not extrapolate", "do not extrapolate")] if systems["do not"] and not systems["extrapolate"] else []),
+        *(
+            [does(systems["do not"], "does not extrapolate", "do not extrapolate")]
+            if systems["do not"] and not systems["extrapolate"]
+            else []
+        ),
         *([does(systems["in part"], "is not below 1 throughout", "are not below 1 throughout")] if systems["in part"] else []),
         *([f"half of the runs of {listed(systems['diverge'])} or more diverge"] if systems["diverge"] else []),
+        *([f"in some settings half of the runs of {listed(some)} or more diverge"] if (some := systems["diverge in part"]) else []),
     ]
     said = "; ".join(parts) or "the measures are not defined here"
     return said[0].upper() + said[1:]
@@ -102,7 +107,11 @@ def _diverging(rows: pd.DataFrame) -> str:
     for system, some in rows.groupby("system", sort=False):
         worst = some.loc[(some.diverged / some.runs).idxmax()]
         where = ", ".join(f"{letter} = {worst[SWEPT[letter]]:g}" for letter in varied)
-        parts.append(f"{system}: up to {worst.diverged / worst.runs:.0%} of the runs diverge ({where})" if worst.diverged else f"{system}: none diverges")
+        parts.append(
+            f"{system}: up to {worst.diverged / worst.runs:.0%} of the runs diverge ({where})"
+            if worst.diverged
+            else f"{system}: none diverges"
+        )
     said = "; ".join(parts)
     return said[0].upper() + said[1:]
 
@@ -115,9 +124,9 @@ def measure_table(result: xr.Dataset) -> Table:
     columns = {"system": rows.system.tolist()}
     for letter in swept + _varied(rows, ("seen",)) if swept else ["seen"]:
         columns[letter] = [f"{value:g}" for value in rows[SWEPT[letter]]]
-    for heading, name in (("optimality", "normalized_optimality"), ("cost", "normalized_cost")):
+    for measure, name in (("optimality", "normalized_optimality"), ("cost", "normalized_cost")):
         quantiles = zip(rows[f"{name}_low"], rows[name], rows[f"{name}_high"], strict=True)
-        columns[heading] = [number(median, ".3f") if swept else _with_quartiles(low, median, high) for low, median, high in quantiles]
+        columns[measure] = [number(median, ".3f") if swept else _with_quartiles(low, median, high) for low, median, high in quantiles]
     if rows.system.isin(EXPECTED).any():
         columns["expect"] = rows.system.map(EXPECTED).where(rows.normalized_cost.notna()).fillna("").tolist()
     columns["J(S) − J*"] = [number(value, ".1e") for value in rows.excess_training_cost]

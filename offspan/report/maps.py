@@ -98,7 +98,9 @@ def draw_region(ax: Axes, found: ExtrapolationMap, limit: float | None = None) -
         if limit is not None and low < limit < high:
             low, high = max(low, limit / DECADES), min(high, limit * DECADES)
         norm = LogNorm(low, high)
-        extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get((low > finite.min(), high < finite.max()), "neither")
+        extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
+            (low > finite.min(), high < finite.max()), "neither"
+        )
     ax.set_facecolor(ORANGE)
     image = ax.pcolormesh(*found.axes, np.where(np.isfinite(found.values), found.values, np.nan).T, cmap="Greys", norm=norm, **mesh)
     bar = ax.figure.colorbar(image, ax=ax, label=f"cost J of the initial state, {LOWER}", extend=extend)

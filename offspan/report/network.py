@@ -38,6 +38,7 @@ GROUPS = {"seen": SEEN, "unseen": UNSEEN}
 PAPER = {"pendulum": 0.003, "quadcopter-below": 0.032}  # the medians of five seeds that [R24, fig:pend_and_quad_experiments_main] prints
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the horizon
 FRAMES = 50  # of an animation
+CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8}  # behind words on lines
 NEAR = 0.25  # a state has reached the target where each coordinate of its position is within this of it
 
 
@@ -60,9 +61,9 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     captions = {
         "states": f"{ends}Initial states; final states under policy gradient; final states under the non-extrapolating controller.",
         "through-time": f"{ends}States at six moments, under policy gradient and under the non-extrapolating controller.",
-        "curves": "Costs against iterations, of every seed of the three objectives; dots are the controllers that are kept.",
-        "unseen": f"{_beaten(result)}. The cost from each unseen state: policy gradient, the non-extrapolating controller, and one that was "
-        "trained there.",
+        "curves": f"{_kept(result)}. Costs against iterations, of every seed of the three objectives; dots: the controllers that are kept.",
+        "unseen": f"{_beaten(result)}. The cost from each unseen state: policy gradient, the non-extrapolating controller, and one "
+        "that was trained there.",
         "distribution": f"{_spread(result)}. The share of seeds at or below each value of the normalised cost measure.",
     }
     tables = {"table": network_table(result), "states": states_table(result)}
@@ -82,7 +83,9 @@ def finding(result: xr.Dataset) -> str:
     """How many of the unseen states end at the target, of the runs that are shown."""
     (learned, count), (baseline, _) = (reached(result, objective, "unseen") for objective in SHOWN)
     seen, all_seen = reached(result, "policy_gradient", "seen")
-    said = f"Policy gradient brings {_of(learned, count)} unseen states to the target, the non-extrapolating controller {_of(baseline, count)}"
+    said = (
+        f"Policy gradient brings {_of(learned, count)} unseen states to the target, the non-extrapolating controller {_of(baseline, count)}"
+    )
     return said + (f"; of the seen states it brings {_of(seen, all_seen)}" if seen < all_seen else "")
 
 
@@ -214,7 +217,7 @@ def states_figure(result: xr.Dataset) -> Figure:
 
     The form of [R24, fig:pend_and_quad_experiments_main, fig:quad_experiments_add_unseen_initial_states, fig:quad_experiments_dist].
     """
-    figure = Figure(figsize=(10.5, 4.3))
+    figure = Figure(figsize=(10.5, 4.6))
     measure = f"{float(result.normalized_cost.sel(seed=int(result.shown_seed))):.3g}"
     learned, baseline = (f"{_of(*reached(result, objective, 'unseen'))} unseen at the target" for objective in SHOWN)
     panels = [
@@ -294,18 +297,32 @@ def curves_figure(result: xr.Dataset) -> Figure:
         ax.plot(result.iteration.values[places], kept, "o", color=colour, markeredgecolor="black", markersize=5, zorder=3)
         over = "unseen" if objective == "minimal_cost" else "seen"
         ax.set_title(f"{OBJECTIVES[objective]}: J over the {over} states", fontsize=9)
-        ax.set_xlim(0, result.iteration.values[np.isfinite(curves).any(axis=0)].max())
+        last = int(result.iteration.values[np.isfinite(curves).any(axis=0)].max())
+        ax.set_xlim(-0.02 * last, 1.02 * last)
         iteration_axis(ax, 4)
         for run, place in np.argwhere(curves > top):
             beyond += 1
             said = f"▲ {short(float(curves[run, place]))}"
-            ax.annotate(said, (float(result.iteration[place]), 0.995), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=7)
+            ax.annotate(
+                said, (float(result.iteration[place]), 0.995), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=7
+            )
     log_axis(axes[0], "y")
     axes[0].set_ylim(top=top)
     axes[0].set_ylabel(f"cost J, {LOWER}; one line a seed")
     marks = "dots: the controllers that are kept, the best of each run" + ("; ▲: a peak beyond the axis" if beyond else "")
-    heading(figure, f"{_quick(result)}{_spread(result)}", f"{_settings(result)}; {marks}")
+    heading(figure, f"{_quick(result)}{_kept(result)}", f"{result.attrs['name']}, {marks}")
     return figure
+
+
+def _kept(result: xr.Dataset) -> str:
+    """What the kept controllers of policy gradient cost where they were trained."""
+    costs = result.policy_gradient_training_cost.where(result.policy_gradient_status != DIVERGED).dropna("seed").values
+    diverged = result.sizes["seed"] - len(costs)
+    ends = f"; {diverged} of {result.sizes['seed']} runs diverged" if diverged else ""
+    if not len(costs):
+        return f"All {diverged} runs of policy gradient diverged"
+    low, high = short(float(costs.min())), short(float(costs.max()))
+    return f"Policy gradient ends at a cost of {low if low == high else f'{low} to {high}'} over the seen states{ends}"
 
 
 def _kept_at(curves: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -327,11 +344,16 @@ def unseen_figure(result: xr.Dataset) -> Figure:
     baseline = result.non_extrapolating_unseen_cost.sel(baseline_seed=int(result.shown_baseline_seed))
     ax.plot(places, baseline, "^", color=COLOURS["non_extrapolating"], label="non-extrapolating")
     least = result.minimal_cost_unseen_cost.sel(baseline_seed=int(result.least_seed))
-    ax.plot(places, least, "s", color=COLOURS["minimal_cost"], markerfacecolor="none", markeredgewidth=1.6, label="trained on the unseen states")
+    ax.plot(
+        places, least, "s", color=COLOURS["minimal_cost"], markerfacecolor="none", markeredgewidth=1.6, label="trained on the unseen states"
+    )
     log_axis(ax, "y")
     position = [system_of(result).coordinates[d] for d in system_of(result).position]
     texts = [
-        "\n".join(angle(float(value)) if "[rad]" in one.label else f"{round(float(value), 3):g}" for value, one in zip(state, position, strict=True))
+        "\n".join(
+            angle(float(value)) if "[rad]" in one.label else f"{round(float(value), 3):g}".replace("-", "−")
+            for value, one in zip(state, position, strict=True)
+        )
         for state in result.unseen_state.values[:, list(system_of(result).position)]
     ]
     ax.set_xticks(places, texts, fontsize=8)
@@ -368,11 +390,11 @@ def distribution_figure(result: xr.Dataset) -> Figure:
     for share, value in zip((0.25, 0.5, 0.75), quartiles(result.normalized_cost).values, strict=True):
         if np.isfinite(value):
             ax.plot(value, share, "o", color=colour, markersize=5)
-            ax.annotate(f"{share:.0%} of seeds: {value:.2g}", (value, share), (8, -10), textcoords="offset points", fontsize=8)
+            ax.annotate(f"{share:.0%} of seeds: {value:.2g}", (value, share), (8, -10), textcoords="offset points", fontsize=8, bbox=CLEAR)
     if (said := paper_number(result)) is not None:
         ax.axvline(said, color="black", linestyle=":", linewidth=1.2)
         text = f"the paper: {said:g}\n({np.mean(measures <= said):.0%} of seeds are at or below)"
-        ax.annotate(text, (said, 0.97), (-4, 0), textcoords="offset points", ha="right", va="top", fontsize=8)
+        ax.annotate(text, (said, 0.97), (-4, 0), textcoords="offset points", ha="right", va="top", fontsize=8, bbox=CLEAR)
     log_axis(ax, "x")
     ax.set_ylim(0.0, 1.0)
     if said is not None:
@@ -382,7 +404,7 @@ def distribution_figure(result: xr.Dataset) -> Figure:
     diverged = int((result.policy_gradient_status == DIVERGED).sum())
     ax.set_xlabel(f"normalised cost measure of a seed, {LEFT}" + (f"; {diverged} of {len(measures)} seeds diverged" if diverged else ""))
     ax.set_ylabel("share of seeds at or below")
-    heading(figure, f"{_quick(result)}{_spread(result)}", _settings(result))
+    heading(figure, f"{_quick(result)}{_spread(result)}", f"{result.attrs['name']}; {SCALE}")
     return figure
 
 
@@ -415,6 +437,8 @@ def _handles(result: xr.Dataset) -> list[Line2D]:
 
 
 def _finish(figure: Figure, result: xr.Dataset) -> None:
+    if scene_of(result).projection == "3d":  # whose labels the layout does not know of
+        figure.get_layout_engine().set(rect=(0.0, 0.05, 1.0, 0.95))  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     figure.legend(handles=_handles(result), loc="outside lower center", ncols=4)
     heading(figure, f"{_quick(result)}{finding(result)}", f"{_settings(result)}; shown: seed {int(result.shown_seed)}, the median one")
 

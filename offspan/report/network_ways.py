@@ -86,26 +86,36 @@ def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
         some: Any = rows[(rows.horizon if by_noise else rows.way) == line]
         x, label = places + 0.06 * (i - (len(lines) - 1) / 2), f"H = {line}" if by_noise else line
         left.plot(
-            x, 100 * some.trained / some.runs, color=CATEGORIES[i % 8], marker=MARKERS[i % 8], markersize=5, linestyle=DASHES[i % 4], label=label
+            x,
+            100 * some.trained / some.runs,
+            color=CATEGORIES[i % 8],
+            marker=MARKERS[i % 8],
+            markersize=5,
+            linestyle=DASHES[i % 4],
+            label=label,
         )
         with_whiskers(right, x, some, "relative_cost", CATEGORIES[i % 8], MARKERS[i % 8], label)
         worst = some.relative_cost_worst
         right.scatter(x, np.where(np.isfinite(worst), worst, np.nan), color=CATEGORIES[i % 8], marker="_", s=60)
         infinite = x[np.isinf(worst)]
         for place in infinite:
-            right.annotate("▲ ∞", (place, 0.995), xycoords=("data", "axes fraction"), color=CATEGORIES[i % 8], ha="center", va="top", fontsize=8)
+            right.annotate(
+                "▲ ∞", (place, 0.995), xycoords=("data", "axes fraction"), color=CATEGORIES[i % 8], ha="center", va="top", fontsize=8
+            )
     left.set(title="runs that trained", ylabel="share [%], better ↑", ylim=(-3, 103))
-    words = " (▲ ∞: its cost overflows)" if np.isinf(rows.relative_cost_worst).any() else ""
-    right.set(title=f"the cost of these on U: median, quartiles, worst{words}", ylabel=f"J(U) over that of training on U, {LOWER}")
+    right.set(title="the cost of these on U: median, quartiles, worst", ylabel=f"J(U) over that of training on U, {LOWER}")
     right.title.set_fontsize(9)
     if np.nanmax(rows.relative_cost_worst) > 10:
         log_axis(right, "y")
     right.axhline(1.0, color="0.35", linewidth=0.9, linestyle="--", zorder=0)
-    right.annotate("as if trained on U", (0.995, 1.0), (0, -1.5), ("axes fraction", "data"), "offset points", ha="right", va="top", fontsize=8)
+    right.annotate(
+        "as if trained on U", (0.995, 1.0), (0, -1.5), ("axes fraction", "data"), "offset points", ha="right", va="top", fontsize=8
+    )
     for ax in (left, right):
         ax.set_xticks(places, [f"{value:g}" for value in (result.noise.values if by_noise else result.horizon.values)])
         ax.set_xlabel("standard deviation of the noise in each step" if by_noise else "horizon H")
     legend_below(left, 2 if by_noise else 3)
     settings = f"{result.attrs['problem']}, {result.sizes['seed']} seeds, trained on the seen states S and tested on the unseen ones U"
+    settings += "; ▲ ∞: the worst overflows" if np.isinf(rows.relative_cost_worst).any() else ""
     heading(drawn, f"{quick_mark(result)}{most_trained(rows)}", settings)
     return drawn

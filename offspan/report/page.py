@@ -130,7 +130,7 @@ def section(run: Gathered) -> Section:
         findings(run.preset, run.result, run.beside),
         [picture(figure, f"{run.name}: {made.captions[name]}") for name, (figure, _) in made.figures().items()],
         list(made.tables.values()),
-        Table(f"{run.name}: where it comes from", ["what", "value"], [[key, _words(one)] for key, one in run.provenance.items()]),
+        Table(f"{run.name}: provenance", ["what", "value"], [[key, _words(one)] for key, one in run.provenance.items()]),
     )
 
 

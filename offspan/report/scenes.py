@@ -73,7 +73,7 @@ def _room(ax: Any, result: xr.Dataset) -> None:
     ax.set_box_aspect(high - low)
     for axis, coordinate in zip((ax.xaxis, ax.yaxis, ax.zaxis), system_of(result).coordinates, strict=False):
         axis.set_label_text(coordinate.label, fontsize=8)
-        axis.labelpad = -8
+        axis.labelpad = -5
     ax.tick_params(labelsize=6, pad=-3)
     for axis, below, above in zip((ax.xaxis, ax.yaxis, ax.zaxis), low, high, strict=True):
         ticks, space = MaxNLocator(4).tick_values(below, above), 0.12 * (above - below)

@@ -238,8 +238,8 @@ def _state(x: np.ndarray) -> str:
 
 @styled
 def methods_figure(result: xr.Dataset) -> Figure:
-    """The outcome of each method, a dot for each run, with its median, the cheapest first; behind them the middle half of the runs of random
-    sets."""
+    """The outcome of each method, a dot for each run, with its median, the cheapest first; behind them the middle half of the runs of
+    random sets."""
     first, *methods, best = outcomes(result)
     every = [first, *sorted(methods, key=lambda outcome: outcome.rollouts), best]
     figure, ax = subplots(7.6, 1.7 + 0.36 * len(every))
@@ -303,7 +303,7 @@ def correlations_figure(result: xr.Dataset, found: list[Correlation]) -> Figure:
     ax.set_xticks([-1, -0.5, 0, 0.5, 1], ["−1", "−0.5", "0", "0.5", "1"])
     ax.set_xlabel("rank correlation with the outcome, better →; 95 % interval")
     named = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=3)
+    figure.legend([named[label] for label in sorted(named)], sorted(named), loc="outside lower center", ncols=3)
     heading(figure, f"{results.quick_mark(result)}{_best_ranks(found)}", _settings(result))
     return figure
 
@@ -319,7 +319,7 @@ def _best_ranks(found: list[Correlation]) -> str:
         rows = [row for row in found if _is_early(row) == early and not np.isnan(row.within.value)]
         if rows:
             best = max(rows, key=lambda row: row.within.value)
-            parts.append(f"{when} {best.name} (ρ = {best.within.value:.2f})")
+            parts.append(f"{when} {best.name} (ρ = {best.within.value:.3g})")
     return f"Ranks sets best: {', '.join(parts)}" if parts else "Nothing ranks the sets"
 
 

@@ -22,7 +22,7 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
 def distance_curves(result: xr.Dataset) -> Figure:
     """The largest distance between two controllers against iterations, absolute and relative to their median norm."""
     figure, ax = subplots(7.4, 4.3)
-    looks = {"largest_distance": ("absolute", GREEN, "-"), "relative_distance": ("over the\nmedian norm", PINK, "--")}
+    looks = {"largest_distance": ("absolute", GREEN, "-"), "relative_distance": ("over median norm", PINK, "--")}
     for name, (_, colour, style) in looks.items():
         ax.plot(result.iteration, result[name], color=colour, linestyle=style)
         if _is_the_papers(result):

@@ -8,7 +8,19 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from offspan.report.drawing import CATEGORIES, DASHES, GREEN, LOWER, heading, iteration_axis, legend_below, log_axis, short, styled, subplots
+from offspan.report.drawing import (
+    CATEGORIES,
+    DASHES,
+    GREEN,
+    LOWER,
+    heading,
+    iteration_axis,
+    legend_below,
+    log_axis,
+    short,
+    styled,
+    subplots,
+)
 from offspan.report.results import DIVERGED, Report, quick_mark
 from offspan.report.tables import Table, number
 
@@ -86,7 +98,11 @@ def trajectories(result: xr.Dataset) -> Figure:
     axes[-1, 0].set_xlabel("time step h")
     legend_below(axes[0, 0], SHOWN)
     shown = int(result.shown_seed)
-    heading(figure, f"{quick_mark(result)}{result.attrs['name']}: trajectories from the seen states", f"seed {shown}, of the lowest training cost")
+    heading(
+        figure,
+        f"{quick_mark(result)}{result.attrs['name']}: trajectories from the seen states",
+        f"seed {shown}, of the lowest training cost",
+    )
     return figure
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
-from rich import box
+from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -51,18 +51,21 @@ def statement_text(label: str) -> str:
     return " ".join((inspect.getdoc(STATEMENTS[label]) or "").split())
 
 
-def terminal_claims(claims: list[Claim], settings: Settings) -> RichTable:
-    table = RichTable(title=_title(settings), caption=verdict(claims), box=box.SIMPLE_HEAD)
-    table.add_column("statement, and what was measured", overflow="fold")
-    for heading in ("measured", "", "predicted", ""):
-        table.add_column(heading, justify="right", no_wrap=True)
+def terminal_claims(claims: list[Claim], settings: Settings) -> Group:
+    """Each statement's label on a line of its own, whole at any width, and below it a line for each claim: measured, predicted, verdict."""
+    parts: list[Any] = [Text(_title(settings), "italic"), ""]
     for label, group in groupby(claims, key=lambda claim: claim.label):
-        table.add_row(Text(label, "bold"))
+        parts.append(Text(label, "bold", overflow="fold"))
+        table = RichTable(box=None, show_header=False, pad_edge=False, expand=False)
+        table.add_column(overflow="fold", ratio=1)
+        table.add_column(overflow="fold", justify="right")
         for claim in group:
             shown = "" if claim.verdict == "does not apply" else claim.verdict
             colour = VERDICTS[claim.verdict]
-            table.add_row(Text(claim.text, "" if shown else colour), *_numbers(claim), Text(shown, colour))
-    return table
+            numbers = Text(" ".join(filter(None, _numbers(claim))) + ("  " if shown else ""))
+            table.add_row(Text("  " + claim.text, "" if shown else colour), numbers.append(shown, colour))
+        parts.append(table)
+    return Group(*parts, "", Text(verdict(claims), "italic"))
 
 
 def markdown_claims(claims: list[Claim], settings: Settings) -> str:
@@ -109,7 +112,7 @@ def _numbers(claim: Claim) -> tuple[str, str, str]:
 def _six_digits(value: float) -> str:
     if math.isnan(value):
         return ""
-    return f"{value:#.6g}" if value == 0 or 1e-4 <= abs(value) < 1e6 else f"{value:.5e}"
+    return "0" if value == 0 else f"{value:#.6g}" if 1e-4 <= abs(value) < 1e6 else f"{value:.5e}"
 
 
 def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
@@ -159,7 +162,7 @@ def intuition_figure(panels: list[Dynamics]) -> tuple[Figure, pd.DataFrame]:
     axes[0].set_ylabel("unseen direction")
     legend_below(axes[0], 3)
     shortened, kept = rows[3][4], rows[-1][4]
-    finding = f"Policy gradient shortens the unseen direction to {shortened:.2f}; the controller that does not extrapolate leaves it at {kept:.2f}"
+    finding = f"Policy gradient takes the unseen direction to length {shortened:.2f}, the non-extrapolating controller to {kept:.2f}"
     settings = "One step of x ↦ (A + BK)x: dashed, the unit circle; solid, its image (rotation by 50°, S = {e₁}, H = 8)"
     heading(figure, finding, settings)
     return figure, pd.DataFrame(rows, columns=["controller", "direction", "seen_coordinate", "unseen_coordinate", "length"])
@@ -280,7 +283,7 @@ def rates_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
         ax.set(title=title, xlabel="dimension D")
     label_ends(axes[1], ends)
     settings = "Exact law of the first step on random systems; triangles at the left: the limit 3|S| / (H(H+1)) for large D"
-    heading(figure, "The best learning rate levels off with D, and what it gains falls as 1/D", settings)
+    heading(figure, "The best learning rate levels off with D, and for large D what it gains falls as 1/D", settings)
     return figure, data
 
 

@@ -17,7 +17,6 @@ from offspan.report.drawing import (
     SCALE,
     heading,
     legend_below,
-    listed,
     log_axis,
     no_extrapolation,
     styled,
@@ -50,9 +49,10 @@ def most_trained(rows: pd.DataFrame) -> str:
     """The ways that train the largest and the smallest share of runs at the longest horizon."""
     rows = rows[rows.horizon == rows.horizon.max()]
     shares = rows.assign(share=rows.trained / rows.get("runs", 1)).groupby("way", sort=False).share.mean()
-    most, fewest = (listed(map(str, shares.index[shares == share])) for share in (shares.max(), shares.min()))
+    named = lambda names: f"“{names[0]}”" if len(names) == 1 else f"{len(names)} of the {len(shares)} ways"  # noqa: E731
+    most, fewest = (named(shares.index[shares == share]) for share in (shares.max(), shares.min()))
     at = f"At H = {rows.horizon.max()}"
-    if most == fewest:
+    if shares.max() == shares.min():
         return f"{at} every way trains {shares.max():.0%} of the runs"
     return f"{at}, {shares.max():.0%} of the runs train with {most}, {shares.min():.0%} with {fewest}"
 
@@ -120,7 +120,9 @@ def by_horizon(result: xr.Dataset) -> Figure:
     for w, way in enumerate(result.way.values):
         of_way = rows[rows.way == way]
         x = of_way.horizon * 1.04 ** (w - (result.sizes["way"] - 1) / 2)
-        axes[0].plot(x, 100 * of_way.trained, color=CATEGORIES[w % 8], marker=MARKERS[w % 8], markersize=5, linestyle=DASHES[w % 4], label=way)
+        axes[0].plot(
+            x, 100 * of_way.trained, color=CATEGORIES[w % 8], marker=MARKERS[w % 8], markersize=5, linestyle=DASHES[w % 4], label=way
+        )
         for ax, measure in zip(axes[1:], MEASURES, strict=True):
             with_whiskers(ax, x, of_way, f"{measure}_of_trained", CATEGORIES[w % 8], MARKERS[w % 8], way)
     axes[0].set(ylabel="runs that trained [%]", ylim=(-3, 103))
@@ -164,7 +166,9 @@ def by_rollouts(result: xr.Dataset) -> Figure:
         ax.set_ylabel(f"{label}, {LOWER}")
     legend_below(axes[0, 0], 3)
     a = result.attrs
-    settings = f"D = {a['dim']}, H = {int(result.horizon[0])}, |S| = {a['seen']}, {result.sizes['seed']} seeds, {a['iterations']:,} iterations"
+    settings = (
+        f"D = {a['dim']}, H = {int(result.horizon[0])}, |S| = {a['seen']}, {result.sizes['seed']} seeds, {a['iterations']:,} iterations"
+    )
     heading(figure, f"{quick_mark(result)}{_sampled(rows)}", f"Normalised measures at the end of training; {SCALE}; {settings}")
     return figure
 
@@ -184,7 +188,12 @@ def by_noise(result: xr.Dataset) -> Figure:
         curve = result.normalized_optimality_curve.sel(way=way, system="identity").isel(horizon=0, seed=0)
         scaled = noise**2 * float(result.learning_rate.sel(way=way)) * result.iteration
         left.plot(
-            scaled[1:], curve[1:], color=CATEGORIES[i % 8], linestyle=DASHES[i % 4], linewidth=max(4.0 - 0.9 * i, 1.0), label=f"ς = {noise:g}"
+            scaled[1:],
+            curve[1:],
+            color=CATEGORIES[i % 8],
+            linestyle=DASHES[i % 4],
+            linewidth=max(4.0 - 0.9 * i, 1.0),
+            label=f"ς = {noise:g}",
         )
     longest = float(max(noise for _, noise in noisy) ** 2 * result.learning_rate.max() * result.iteration[-1])
     times = np.geomspace(1e-6, longest, 200)
