@@ -76,7 +76,7 @@ def no_extrapolation(ax: Axes, which: Literal["x", "y"] = "y", side: Literal["le
         ax.annotate("no extrapolation", (1.0, 0.02), (2, 0), ("data", "axes fraction"), "offset points", va="bottom", rotation=90, **text)
 
 
-def label_ends(ax: Axes, labels: Iterable[tuple[float, str, str]], fontsize: float = 8, beyond: float = 1.01) -> None:
+def label_ends(ax: Axes, labels: Iterable[tuple[float, str, str]], fontsize: int = 8) -> None:
     """Names at the right of the axes, each (y, text, colour) beside the end of its line, moved apart where they would overlap.
 
     Call it once the limits of the axes are set.
@@ -96,7 +96,7 @@ def label_ends(ax: Axes, labels: Iterable[tuple[float, str, str]], fontsize: flo
     for upper, lower in zip([[1.0 + gap], *placed[:0:-1]], placed[::-1], strict=False):
         lower[0] = min(lower[0], upper[0] - gap)
     for height, text, colour in placed:
-        ax.text(beyond, height, text, color=colour, fontsize=fontsize, va="center", transform=ax.transAxes)
+        ax.text(1.01, height, text, color=colour, fontsize=fontsize, va="center", transform=ax.transAxes)
 
 
 class _Readable(LogLocator):
