@@ -323,6 +323,9 @@ def write_page(
     runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Finished runs; all of them by default.")] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's experiments and statements, as far as they were run.")] = False,
     output: Annotated[Path | None, typer.Option(help="The page to write; in the folder of runs by default.")] = None,
+    stored: Annotated[
+        Path | None, typer.Option(help="A folder of full runs: each is shown, marked as such, before the quick look at the same preset.")
+    ] = None,
     folder: Root = RUNS,
 ) -> None:
     """Writes one HTML page of one run, several or all: figures, tables, our numbers beside the paper's, and where it all comes from."""
@@ -334,7 +337,8 @@ def write_page(
     usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
     target = output or folder / f"{usual}.html"
     with console.status("drawing …") as status:
-        left_out = write(folder, named, paper=paper, target=target, on_run=lambda name: status.update(Text(f"drawing {name} …")))
+        drawing = lambda name: status.update(Text(f"drawing {name} …"))  # noqa: E731
+        left_out = write(folder, named, paper=paper, target=target, on_run=drawing, stored=stored)
     for sentence in left_out:
         console.print(f"Left out: {sentence}", soft_wrap=True)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)

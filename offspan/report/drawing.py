@@ -44,6 +44,8 @@ def heading(figure: Figure, finding: str, settings: str = "") -> None:
         for text, size, share in ((finding, 10.5, 0.63), (settings, 9, 0.56))
     )
     left = 0.12 / width
+    if figure.get_layout_engine() is not None:
+        figure.get_layout_engine().set(h_pad=0.07)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     # The layout leaves room for the title; of the settings it knows by the lines below the finding that are empty.
     figure.suptitle(first + "\n" * (second.count("\n") + bool(second)), x=left, ha="left", weight="bold", fontsize=10.5)
     top = 1 - (3 + 1.32 * 10.5 * (first.count("\n") + 1)) * POINT / figure.get_figheight()

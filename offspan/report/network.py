@@ -86,7 +86,7 @@ def finding(result: xr.Dataset) -> str:
     said = (
         f"Policy gradient brings {_of(learned, count)} unseen states to the target, the non-extrapolating controller {_of(baseline, count)}"
     )
-    return said + (f"; of the seen states it brings {_of(seen, all_seen)}" if seen < all_seen else "")
+    return said + (f"; of the seen states policy gradient brings {_of(seen, all_seen)}" if seen < all_seen else "")
 
 
 def _of(some: int, count: int) -> str:

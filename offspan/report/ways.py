@@ -159,7 +159,7 @@ def by_rollouts(result: xr.Dataset) -> Figure:
             ax.set_xscale("log", base=2)
             ax.xaxis.set_major_formatter("{x:g}")
             ax.set_ylim(-0.02, None)
-            no_extrapolation(ax, named=column > 0 or exact[measure] < 0.95)
+            no_extrapolation(ax, named=bool(exact[measure] < 0.95))
         axes[0, column].set_title(system)
         axes[1, column].set_xlabel("rollouts an update")
     for ax, label in zip(axes[:, 0], ("optimality measure", "cost measure"), strict=True):
