@@ -51,7 +51,7 @@ def region(folder: Path):
     made = map_of_run(RunFolder(folder), [0, 2], points=None, margin=0.25)
     names = [made.coordinates[d] for d in made.map.coordinates]
     title = f"{made.title}; the other coordinates as in the mean of the seen states"
-    marks = {"target": made.target, "limit": made.limit, "unseen_costs": made.unseen_costs}
+    marks = {"target": made.target, "success": made.success, "criterion": made.criterion, "unseen_success": made.unseen_success}
     return map_figure(made.map, made.seen, unseen=made.unseen, names=names, title=title, **marks)
 
 

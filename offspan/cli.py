@@ -241,8 +241,9 @@ def map_region(
             names=names,
             title=made.title + others,
             target=made.target,
-            limit=made.limit,
-            unseen_costs=made.unseen_costs,
+            success=made.success,
+            criterion=made.criterion,
+            unseen_success=made.unseen_success,
         )
         name = "map-" + "-".join(map(str, found.coordinates))
         written = stored.save_report({name: (figure, map_data(found, names))}, {})

@@ -63,7 +63,15 @@ def faults(figure: Figure) -> list[str]:
     return found
 
 
-DRAWN = ["lqr-large", "lqr-horizon-sweep", "lqr-long-horizon", "pendulum", "quadcopter-below", "quadcopter-further-100-seeds", "selection-lqr"]
+DRAWN = [
+    "lqr-large",
+    "lqr-horizon-sweep",
+    "lqr-long-horizon",
+    "pendulum",
+    "quadcopter-below",
+    "quadcopter-further-100-seeds",
+    "selection-lqr",
+]
 DRAWN += ["selection-pendulum", "lqr-horizons", "lqr-sampled", "pendulum-horizons", "quadcopter-noise", "shift-regularized"]
 
 
@@ -146,7 +154,7 @@ def test_colours_can_be_told_apart(reader):
 def test_a_caption_counts_the_states_that_reach_the_target(name, words):
     result = stored(name)
     assert words in report(result).captions["states"]
-    final = result.policy_gradient_unseen_trajectory.values[:, -1, :1 if name == "pendulum" else 3]
+    final = result.policy_gradient_unseen_trajectory.values[:, -1, : 1 if name == "pendulum" else 3]
     target = result.target.values[: final.shape[1]]
     near = sum(max(abs(x - goal) for x, goal in zip(state, target, strict=True)) <= 0.25 for state in final)
     assert network.reached(result, "policy_gradient", "unseen") == (near, len(final))
@@ -238,11 +246,18 @@ def test_a_map_of_success_has_two_named_colours_and_one_of_cost_a_limit():
     assert [text.get_text() for text in yes_or_no.legends[0].get_texts()] == ["seen", "succeeds", "fails"]
     shares = maps.map_figure(region([[1.0, 0.5], [1.0, 0.0]], True), seen, names=["x", "y"])
     assert len(shares.get_axes()) == 2
-    options = {"unseen": unseen, "target": np.zeros(2), "limit": 2.0, "unseen_costs": np.array([1.0, 9.0])}
+    works = region([[1.0, 1.0], [1.0, 0.0]], True)
+    options = {
+        "unseen": unseen,
+        "target": np.zeros(2),
+        "success": works,
+        "criterion": "end well",
+        "unseen_success": np.array([True, False]),
+    }
     cost = maps.map_figure(region([[0.1, 1.0], [1.0, 9.0]], False), seen, names=["x", "y"], **options)
     labels = [text.get_text() for text in cost.legends[0].get_texts()]
-    assert labels == ["seen", "unseen", "target", "unseen, fails", "cost of twice the worst seen state"]
-    assert cost.get_suptitle().startswith("1 of 2 unseen states, and 75% of the map costs at most twice")
+    assert labels == ["seen", "unseen", "target", "unseen, fails", "succeeds inside"]
+    assert cost.get_suptitle() == "1 of 2 unseen states and 75% of the states on the map end well"
     (crossed,) = [one for one in cost.get_axes()[0].collections if one.get_label() == "unseen, fails"]
     assert np.asarray(crossed.get_offsets()).tolist() == [[1.0, 1.0]]
 

@@ -24,8 +24,9 @@ class RunMap(NamedTuple):
     seen: np.ndarray
     unseen: np.ndarray
     target: np.ndarray | None
-    limit: float | None  # what a state may cost: twice what the worst seen one does
-    unseen_costs: np.ndarray
+    success: ExtrapolationMap  # over the same coordinates
+    criterion: str  # what states that succeed do
+    unseen_success: np.ndarray
 
 
 def map_of_run(
@@ -57,17 +58,18 @@ def map_of_run(
         known = np.concatenate([seen, unseen])
         axes = {d: np.linspace(*region[d], count) if d in region else _about(known, d, count, margin) for d in chosen}
         found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0) if at is None else at)
-        limit = TOLERANCE * float(costs(problem, controller, seen).max())
-        return RunMap(
-            found,
-            f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}",
-            problem.coordinates,
-            seen,
-            unseen,
-            np.asarray(problem.target) if hasattr(problem, "target") else None,
-            limit if 0 < limit < np.inf else None,
-            costs(problem, controller, unseen) if len(unseen) else np.zeros(0),
-        )
+        if isinstance(spec, network.NetworkSpec):
+            criterion, reaches = f"end within {network.NEAR:g} of the target", lambda x: network.is_near(spec.problem, problem.target, x)
+            success = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0), success=reaches)
+            final = network.trajectories_of(problem, controller, unseen)[0][:, -1]
+            works = np.asarray(jax.vmap(reaches)(final))
+        else:
+            criterion, limit = "cost at most twice the worst seen state", TOLERANCE * costs(problem, controller, seen).max()
+            success = found._replace(values=(found.values <= limit).astype(float), of_success=True)
+            works = np.zeros(0, bool)
+        target = np.asarray(problem.target) if hasattr(problem, "target") else None
+        title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}"
+        return RunMap(found, title, problem.coordinates, seen, unseen, target, success, criterion, works)
 
 
 def as_run(folder: RunFolder, spec: Any) -> Any:

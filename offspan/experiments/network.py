@@ -18,7 +18,7 @@ from offspan.errors import OffspanError
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.objectives import WeightedCosts, aimed
 from offspan.experiments.parts import joined, part_names, seed_groups, taken
-from offspan.experiments.registry import preset_of, system
+from offspan.experiments.registry import SYSTEMS, preset_of, system
 from offspan.experiments.spec import (
     Arrays,
     Matrix,
@@ -139,6 +139,7 @@ class NetworkSpec(Networks):
 
 
 QUICK_SEEDS = 2
+NEAR = 0.25  # of the target, in each coordinate of a position
 SPEC = NetworkSpec
 OBJECTIVES = ("policy_gradient", "non_extrapolating", "minimal_cost")
 TOGETHER = "objectives"  # the task that trains all of them
@@ -352,6 +353,12 @@ def _diagnoses(spec: NetworkSpec, problem: Problem, batches: dict[str, Batch], s
         for diagnosis in [diagnose(problem, batch.run(r), x0s, loss=_loss(spec, objective))]
         if diagnosis.what != "nothing"
     ]
+
+
+def is_near(problem: str, target: Any, x: Any) -> Any:
+    """Whether each coordinate of a state's position is near to the target's."""
+    position = jnp.array(SYSTEMS[problem].position if problem in SYSTEMS else range(min(len(target), 2)))
+    return jnp.all(jnp.abs(jnp.asarray(x)[position] - jnp.asarray(target)[position]) <= NEAR)
 
 
 def shown_controller(spec: NetworkSpec, result: xr.Dataset) -> MLP | Bounded:

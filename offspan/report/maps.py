@@ -11,14 +11,14 @@ from matplotlib.patches import Patch
 
 from offspan.errors import OffspanError
 from offspan.maps import ExtrapolationMap
-from offspan.report.drawing import GREEN, LOWER, ORANGE, SEEN, UNSEEN, heading, log_axis, power_of_ten, styled, subplots
+from offspan.report.drawing import GREEN, LOWER, ORANGE, SEEN, UNSEEN, heading, log_axis, styled, subplots
 
 FAILS, WORKS = "#5A5A5A", "#D6EFE6"  # two colours that also differ in grey
 LOOKS: dict[str, dict[str, Any]] = {
     "seen": {"marker": "o", "facecolor": SEEN, "edgecolor": "white"},
     "unseen": {"marker": "^", "facecolor": UNSEEN, "edgecolor": "white"},
 }
-DECADES = 100.0  # colours tell costs apart that are within this factor of the limit
+LOWEST = 0.05  # the share of the cheapest states that colours do not tell apart: about the target, costs go to 0
 
 
 @styled
@@ -30,46 +30,47 @@ def map_figure(
     names: list[str],
     title: str = "",
     target: np.ndarray | None = None,
-    limit: float | None = None,
-    unseen_costs: np.ndarray | None = None,
+    success: ExtrapolationMap | None = None,
+    criterion: str = "succeed",
+    unseen_success: np.ndarray | None = None,
 ) -> Figure:
     """Cost or success over one or two coordinates, labelled by `names`, with the seen states (s, n), the unseen ones and the target marked.
 
-    States are marked by these coordinates alone, whatever their others are. With `limit`, a contour encloses what costs at most that, and
-    unseen states that cost more are crossed.
+    States are marked by these coordinates alone, whatever their others are. With `success`, a map over the same coordinates, a contour
+    encloses what succeeds, and unseen states that do not, by `unseen_success`, are crossed. `criterion` says what states that succeed do.
     """
     if len(names) != len(found.axes):
         raise OffspanError(
             f"map_figure: `names` is {names!r}, but the map has the coordinates {found.coordinates}; name these, in their order."
         )
+    success = found if found.of_success else success
     figure, ax = subplots(6.8, 5.0 if len(found.axes) == 2 else 4.2)
     if len(found.axes) == 2:
-        named = draw_region(ax, found, limit)
+        named = draw_region(ax, found, None if success is found else success)
         ax.set(xlabel=names[0], ylabel=names[1])
     else:
-        named = _draw_line(ax, found, names, limit)
+        named = _draw_line(ax, found, names)
     marked = {"seen": seen, **({} if unseen is None else {"unseen": unseen})}
     for label, states in marked.items():
         _mark(ax, found, np.atleast_2d(np.asarray(states)), s=52, linewidth=1.0, label=label, **LOOKS[label])
     if target is not None:
         _mark(ax, found, np.atleast_2d(target), s=110, marker="*", facecolor="none", edgecolor="black", linewidth=1.2, label="target")
-    if limit is not None and unseen is not None and unseen_costs is not None and np.any(failed := ~(unseen_costs <= limit)):
-        _mark(ax, found, np.asarray(unseen)[failed], s=110, marker="x", color="black", linewidth=1.6, label="unseen, fails")
+    if unseen is not None and unseen_success is not None and not np.all(unseen_success):
+        _mark(ax, found, np.asarray(unseen)[~unseen_success], s=110, marker="x", color="black", linewidth=1.6, label="unseen, fails")
     handles, labels = ax.get_legend_handles_labels()
     figure.legend([*handles, *named.values()], [*labels, *named], loc="outside lower center", ncols=3)
-    heading(figure, _finding(found, limit, unseen_costs), title)
+    heading(figure, _finding(success, criterion, unseen_success), title)
     return figure
 
 
-def _finding(found: ExtrapolationMap, limit: float | None, unseen_costs: np.ndarray | None) -> str:
-    """How much of the map, and how many of the unseen states, succeed."""
-    if not found.of_success and limit is None:
+def _finding(success: ExtrapolationMap | None, criterion: str, unseen_success: np.ndarray | None) -> str:
+    """How many of the unseen states, and how much of the map, succeed."""
+    if success is None:
         return f"The cost of each initial state, {LOWER}"
-    works = found.values >= 1 if found.of_success else found.values <= limit
-    said = f"{np.mean(works):.0%} of the map {'succeeds' if found.of_success else 'costs at most twice the worst seen state'}"
-    if found.of_success or unseen_costs is None or not len(unseen_costs):
-        return said
-    return f"{np.sum(unseen_costs <= limit)} of {len(unseen_costs)} unseen states, and {said}"
+    parts = [f"{np.mean(success.values):.0%} of the states on the map"]
+    if unseen_success is not None and len(unseen_success):
+        parts.insert(0, f"{np.sum(unseen_success)} of {len(unseen_success)} unseen states")
+    return f"{' and '.join(parts)} {criterion}"
 
 
 def _mark(ax: Axes, found: ExtrapolationMap, states: np.ndarray, **look: Any) -> None:
@@ -79,7 +80,7 @@ def _mark(ax: Axes, found: ExtrapolationMap, states: np.ndarray, **look: Any) ->
     ax.scatter(*places.T, zorder=3, clip_on=False, **look)
 
 
-def draw_region(ax: Axes, found: ExtrapolationMap, limit: float | None = None) -> dict[str, Patch]:
+def draw_region(ax: Axes, found: ExtrapolationMap, success: ExtrapolationMap | None = None) -> dict[str, Patch]:
     """A map over two coordinates; the colours that have names, for a legend, where there is no colour bar."""
     ax.spines[:].set_visible(True)
     mesh: dict[str, Any] = {"shading": "nearest", "rasterized": True}
@@ -94,13 +95,8 @@ def draw_region(ax: Axes, found: ExtrapolationMap, limit: float | None = None) -
     positive = len(finite) > 0 and 0 < finite.min() < finite.max()
     norm, extend = None, "neither"
     if positive:
-        low, high = float(finite.min()), float(finite.max())
-        if limit is not None and low < limit < high:
-            low, high = max(low, limit / DECADES), min(high, limit * DECADES)
-        norm = LogNorm(low, high)
-        extend = {(True, True): "both", (True, False): "min", (False, True): "max"}.get(
-            (low > finite.min(), high < finite.max()), "neither"
-        )
+        low, high = np.quantile(finite, [LOWEST, 1.0]).tolist() if success is not None else (finite.min(), finite.max())
+        norm, extend = LogNorm(low, high), "min" if low > finite.min() else "neither"
     ax.set_facecolor(ORANGE)
     image = ax.pcolormesh(*found.axes, np.where(np.isfinite(found.values), found.values, np.nan).T, cmap="Greys", norm=norm, **mesh)
     bar = ax.figure.colorbar(image, ax=ax, label=f"cost J of the initial state, {LOWER}", extend=extend)
@@ -108,15 +104,15 @@ def draw_region(ax: Axes, found: ExtrapolationMap, limit: float | None = None) -
         log_axis(bar.ax, "y")
         bar.ax.yaxis.set_tick_params(which="minor", length=0)
     named = {}
-    if limit is not None and positive and finite.min() < limit < finite.max():
-        ax.contour(*found.axes, np.where(np.isfinite(found.values), found.values, 1e300).T, levels=[limit], colors=[GREEN], linewidths=1.8)
-        named["cost of twice the worst seen state"] = Patch(facecolor="none", edgecolor=GREEN, linewidth=1.8)
+    if success is not None and 0 < success.values.mean() < 1:
+        ax.contour(*success.axes, success.values.T, levels=[0.5], colors=[GREEN], linewidths=1.8)
+        named["succeeds inside"] = Patch(facecolor="none", edgecolor=GREEN, linewidth=1.8)
     if len(finite) < found.values.size:
         named["the cost overflows"] = Patch(facecolor=ORANGE)
     return named
 
 
-def _draw_line(ax: Axes, found: ExtrapolationMap, names: list[str], limit: float | None) -> dict[str, Patch]:
+def _draw_line(ax: Axes, found: ExtrapolationMap, names: list[str]) -> dict[str, Patch]:
     ax.plot(found.axes[0], np.where(np.isfinite(found.values), found.values, np.nan), color=GREEN)
     if found.of_success and set(np.unique(found.values)) <= {0.0, 1.0}:
         ax.set_yticks([0, 1], ["fails", "succeeds"])
@@ -124,10 +120,6 @@ def _draw_line(ax: Axes, found: ExtrapolationMap, names: list[str], limit: float
         log_axis(ax, "y")
     ax.set_xlabel(names[0])
     ax.set_ylabel("" if found.of_success else f"cost J of the initial state, {LOWER}")
-    if limit is not None:
-        ax.axhline(limit, color="0.35", linestyle="--", linewidth=0.9)
-        words = f"twice the worst seen state: {power_of_ten(limit) if limit > 1e4 else f'{limit:.3g}'}"
-        ax.annotate(words, (0.995, limit), (0, 2), ("axes fraction", "data"), "offset points", ha="right", fontsize=8)
     return {}
 
 

@@ -8,6 +8,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from offspan.experiments.network import is_near
 from offspan.report.drawing import (
     GREEN,
     GREY,
@@ -39,7 +40,6 @@ PAPER = {"pendulum": 0.003, "quadcopter-below": 0.032}  # the medians of five se
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the horizon
 FRAMES = 50  # of an animation
 CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8}  # behind words on lines
-NEAR = 0.25  # a state has reached the target where each coordinate of its position is within this of it
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
@@ -72,11 +72,9 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
 
 def reached(result: xr.Dataset, objective: str, group: str) -> tuple[int, int]:
     """How many of the trajectories that are shown end at the target, and how many there are."""
-    position = list(system_of(result).position)
-    final = result[f"{objective}_{group}_trajectory"].values[:, -1, position]
-    with np.errstate(invalid="ignore"):
-        there = (np.abs(final - result.target.values[position]) <= NEAR).all(axis=1)
-    return int(there.sum()), len(there)
+    final = result[f"{objective}_{group}_trajectory"].values[:, -1]
+    there = [bool(is_near(result.attrs["problem"], result.target.values, state)) for state in final]
+    return sum(there), len(there)
 
 
 def finding(result: xr.Dataset) -> str:
