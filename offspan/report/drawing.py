@@ -49,7 +49,7 @@ def heading(figure: Figure, finding: str, settings: str = "") -> None:
     # The layout leaves room for the title; of the settings it knows by the lines below the finding that are empty.
     figure.suptitle(first + "\n" * (second.count("\n") + bool(second)), x=left, ha="left", weight="bold", fontsize=10.5)
     top = 1 - (3 + 1.32 * 10.5 * (first.count("\n") + 1)) * POINT / figure.get_figheight()
-    figure.text(left, top, second, ha="left", va="top", fontsize=9, color="0.3", in_layout=False)
+    figure.text(left, top, second, ha="left", va="top", fontsize=9, alpha=0.7, in_layout=False)
 
 
 def legend_below(ax: Axes, columns: int, **options: Any) -> None:
@@ -64,9 +64,9 @@ def iteration_axis(ax: Axes, ticks: int, label: str = "iteration") -> None:
 
 
 def no_extrapolation(ax: Axes, which: Literal["x", "y"] = "y", side: Literal["left", "right"] = "right", named: bool = True) -> None:
-    """The line at 1, with its name."""
-    look = {"color": "0.35", "linewidth": 0.9, "linestyle": "--", "zorder": 1}
-    text = {"fontsize": 8, "color": "0.25"}
+    """The line at 1, with its name; in black that is see-through, as pages in dark mode turn black into white."""
+    look = {"color": "black", "alpha": 0.65, "linewidth": 0.9, "linestyle": "--", "zorder": 1}
+    text = {"fontsize": 8, "alpha": 0.75}
     if which == "y":
         ax.axhline(1.0, **look)
     else:
