@@ -436,7 +436,7 @@ def _handles(result: xr.Dataset) -> list[Line2D]:
 
 def _finish(figure: Figure, result: xr.Dataset) -> None:
     if scene_of(result).projection == "3d":  # whose labels the layout does not know of
-        figure.get_layout_engine().set(rect=(0.0, 0.05, 1.0, 0.95))  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
+        figure.get_layout_engine().set(rect=(0.0, 0.05, 0.96, 0.95))  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     figure.legend(handles=_handles(result), loc="outside lower center", ncols=4)
     heading(figure, f"{_quick(result)}{finding(result)}", f"{_settings(result)}; shown: seed {int(result.shown_seed)}, the median one")
 
