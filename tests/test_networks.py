@@ -393,7 +393,10 @@ def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):
     folder = RunFolder(tmp_path / "small")
     with folder.claimed(spec):
         folder.save_result(result, {})
-    found, _, _, seen, _ = map_of_run(folder, [0], points=3, margin=0.0)
+    made = map_of_run(folder, [0], points=3, margin=0.0)
+    found, seen = made.map, made.seen
+    final = result.policy_gradient_unseen_final.sel(seed=int(result.shown_seed)).values[:, 0]
+    assert made.unseen_success.tolist() == [bool(abs(angle - np.pi) <= 0.25) for angle in final]
     np.testing.assert_allclose(found.axes[0][[0, 2]], [1.57, 4.71], rtol=1e-6)
     assert seen.tolist() == [[pytest.approx(2.6), 0.0], [pytest.approx(3.6), 0.0]]
     shown = int(np.flatnonzero(result.seed.values == int(result.shown_seed))[0])

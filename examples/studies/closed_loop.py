@@ -87,7 +87,7 @@ def figure(results: pd.DataFrame) -> Figure:
         axes.annotate(f"{name}: {median:.0f} %", (1, median), (10, 0), textcoords="offset points", color=colour, va="center", weight="bold")
     axes.set(xlim=(-0.1, 1.9), ylim=(0, 102), xticks=[0, 1], xticklabels=["trained from 2 states", "trained on from 4"])
     axes.set_ylabel("region that ends upright [%], better ↑")
-    further = results["suggested"].median() > results["random"].median()
+    further = float(np.median(results["suggested"])) > float(np.median(results["random"]))
     finding = (
         "States suggested by the audit reach further than random ones" if further else "States suggested by the audit, and random ones"
     )

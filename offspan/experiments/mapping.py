@@ -58,8 +58,9 @@ def map_of_run(
         known = np.concatenate([seen, unseen])
         axes = {d: np.linspace(*region[d], count) if d in region else _about(known, d, count, margin) for d in chosen}
         found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0) if at is None else at)
+        goal: Any = getattr(problem, "target", None)
         if isinstance(spec, network.NetworkSpec):
-            criterion, reaches = f"end within {network.NEAR:g} of the target", lambda x: network.is_near(spec.problem, problem.target, x)
+            criterion, reaches = f"end within {network.NEAR:g} of the target", lambda x: network.is_near(spec.problem, goal, x)
             success = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0), success=reaches)
             final = network.trajectories_of(problem, controller, unseen)[0][:, -1]
             works = np.asarray(jax.vmap(reaches)(final))
@@ -67,7 +68,7 @@ def map_of_run(
             criterion, limit = "cost at most twice the worst seen state", TOLERANCE * costs(problem, controller, seen).max()
             success = found._replace(values=(found.values <= limit).astype(float), of_success=True)
             works = np.zeros(0, bool)
-        target = np.asarray(problem.target) if hasattr(problem, "target") else None
+        target = None if goal is None else np.asarray(goal)
         title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}"
         return RunMap(found, title, problem.coordinates, seen, unseen, target, success, criterion, works)
 

@@ -29,7 +29,7 @@ def leading_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     ends = []
     for name, (label, colour, style) in {**looks, "norm": ("E‖∇J‖²", BROWN, "^:")}.items():
         right.plot(longest.dim, longest[name] - 1, style, color=colour, markersize=4)
-        ends.append((longest[name].iloc[-1] - 1, label, colour))
+        ends.append((np.asarray(longest[name])[-1] - 1, label, colour))
     log_axis(right, "x")
     log_axis(right, "y")
     right.set(xlabel="dimension D", title=f"What the leading order leaves out, H = {longest.horizon.iloc[0]:g}")

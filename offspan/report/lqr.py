@@ -234,9 +234,9 @@ def measure_curves(result: xr.Dataset) -> Figure:
                 line = data[(data.system == system) & (data.seen == count) & (data.measure == measure)]
                 ax.plot(line.iteration, line["median"], color=colours[system], linestyle=style, label=system)
                 ax.fill_between(line.iteration, line.low, line.high, color=colours[system], alpha=0.2, linewidth=0)
-                if np.isinf(line["median"].iloc[-1]):
+                if np.isinf(np.asarray(line["median"])[-1]):
                     lost.append((system, int(diverged.sel(system=system, seen=count))))
-                ends.append((float(line["median"].iloc[-1]), system, colours[system]))
+                ends.append((float(np.asarray(line["median"])[-1]), system, colours[system]))
             ax.set_xlim(max(data.iteration.min(), 1), data.iteration.max() + 1)
             log_axis(ax, "x")
             ax.set_ylim(0.0, 1.1 * max([1.0, *finite["median"]]))

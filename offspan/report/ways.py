@@ -45,7 +45,7 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     return Report({"table": way_table(result, data)}, data, {by: caption}, lambda: {by: (drawings[by](result), data)})
 
 
-def most_trained(rows: pd.DataFrame) -> str:
+def most_trained(rows: Any) -> str:
     """The ways that train the largest and the smallest share of runs at the longest horizon."""
     rows = rows[rows.horizon == rows.horizon.max()]
     shares = rows.assign(share=rows.trained / rows.get("runs", 1)).groupby("way", sort=False).share.mean()
@@ -57,7 +57,7 @@ def most_trained(rows: pd.DataFrame) -> str:
     return f"{at}, {shares.max():.0%} of the runs train with {most}, {shares.min():.0%} with {fewest}"
 
 
-def _sampled(rows: pd.DataFrame) -> str:
+def _sampled(rows: Any) -> str:
     """Whether sampled gradients end below the exact one, in every system and both measures."""
     medians = rows.groupby(["horizon", "system", rows.gradient == "exact"])[list(MEASURES)].max().unstack()
     if len(set(rows.gradient == "exact")) < 2:
@@ -66,7 +66,7 @@ def _sampled(rows: pd.DataFrame) -> str:
     return "Sampled gradients " + ("extrapolate further than exact ones" if all(lower) else "beside exact ones")
 
 
-def _noise(rows: pd.DataFrame) -> str:
+def _noise(rows: Any) -> str:
     """The largest median over systems, without noise and with the most."""
     least, most = (rows[rows.noise == noise].normalized_optimality.max() for noise in (rows.noise.min(), rows.noise.max()))
     ends = f"from {number(least, '.2f')} (ς = {rows.noise.min():g}) to {number(most, '.2f')} (ς = {rows.noise.max():g})"
