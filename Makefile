@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr
 	@$(BIN)/offspan reproduce pendulum --quick
-	@$(BIN)/offspan report
+	@$(BIN)/offspan report --stored docs/results
 
 # Compiled quickly (conftest.py), but for what is about bits.
 test: $(VENV)/.test

@@ -73,6 +73,7 @@ class Audit:
     reference: Outcome | None
     reference_name: str
     retrained: Outcome | None
+    system: str = ""  # what was controlled, in words
 
     @property
     def map(self) -> ExtrapolationMap:
@@ -225,6 +226,8 @@ def audit(
         reference=beside,
         reference_name=best_name,
         retrained=retrained,
+        system=f"{type(problem).__name__}, {n} coordinates, {problem.control_dim} control{'s' if problem.control_dim > 1 else ''}, "
+        f"H = {problem.horizon}",
     )
 
 

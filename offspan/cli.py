@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 import jax
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -230,11 +231,20 @@ def map_region(
     stored = find_run(folder, run if spec is None else spec.name)
     with console.status("drawing …"):
         options: Any = {"points": points, "margin": margin, "trust_code": trust_code}
-        found, title, coordinates, seen, unseen = map_of_run(stored, coordinate, spec=spec, **options)
-        names = [coordinates[d] for d in found.coordinates]
-        others = ";\nthe other coordinates as in the mean of the seen states" if len(names) < len(coordinates) else ""
-        title += others
-        figure = map_figure(found, seen, unseen=unseen if len(unseen) else None, names=names, title=title)
+        made = map_of_run(stored, coordinate, spec=spec, **options)
+        found, names = made.map, [made.coordinates[d] for d in made.map.coordinates]
+        others = "; the other coordinates as in the mean of the seen states" if len(names) < len(made.coordinates) else ""
+        figure = map_figure(
+            found,
+            made.seen,
+            unseen=made.unseen if len(made.unseen) else None,
+            names=names,
+            title=made.title + others,
+            target=made.target,
+            success=made.success,
+            criterion=made.criterion,
+            unseen_success=made.unseen_success,
+        )
         name = "map-" + "-".join(map(str, found.coordinates))
         written = stored.save_report({name: (figure, map_data(found, names))}, {})
     console.print("The map: " + ", ".join(str(path) for path in written) + ", with its data beside it", soft_wrap=True)
@@ -259,7 +269,7 @@ def audit_controller(
     def finish(asked: Any, found: Any) -> None:
         console.print(terminal_table(summary_table(found)))
         console.print(str(found), soft_wrap=True)
-        write_page(found, path, asked.title or f"Audit: {asked.name}")
+        write_page(found, path, asked.title or f"Audit: {asked.name}", *asked.subject())
         console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
 
     with _progress(spec.stem, lambda: "parts that were finished are kept, and the same command continues with the others") as progress:
@@ -314,6 +324,9 @@ def write_page(
     runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="Finished runs; all of them by default.")] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's experiments and statements, as far as they were run.")] = False,
     output: Annotated[Path | None, typer.Option(help="The page to write; in the folder of runs by default.")] = None,
+    stored: Annotated[
+        Path | None, typer.Option(help="A folder of full runs: each is shown, marked as such, before the quick look at the same preset.")
+    ] = None,
     folder: Root = RUNS,
 ) -> None:
     """Writes one HTML page of one run, several or all: figures, tables, our numbers beside the paper's, and where it all comes from."""
@@ -325,7 +338,8 @@ def write_page(
     usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
     target = output or folder / f"{usual}.html"
     with console.status("drawing …") as status:
-        left_out = write(folder, named, paper=paper, target=target, on_run=lambda name: status.update(Text(f"drawing {name} …")))
+        drawing = lambda name: status.update(Text(f"drawing {name} …"))  # noqa: E731
+        left_out = write(folder, named, paper=paper, target=target, on_run=drawing, stored=stored)
     for sentence in left_out:
         console.print(f"Left out: {sentence}", soft_wrap=True)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
@@ -352,10 +366,9 @@ def verify(
     from offspan.theory import verify as theory
 
     if listed:
-        table = Table("label", "statement", box=None)
         for label in theory.STATEMENTS:
-            table.add_row(label, statement_text(label))
-        console.print(table)
+            console.print(Text(label, "bold", overflow="fold"))  # whole at any width
+            console.print(Padding(Text(statement_text(label)), (0, 0, 0, 4)))
         return
 
     settings = theory.Settings(dim, horizon, seeds)

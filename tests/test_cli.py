@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import signal
@@ -164,3 +165,21 @@ def test_a_persons_mistake_is_exit_code_2_without_a_traceback(tmp_path, monkeypa
 
 def test_version():
     assert CliRunner().invoke(cli.app, ["--version"]).output == f"offspan {offspan.__version__}\n"
+
+
+@pytest.mark.parametrize("width", [30, 80, 200])
+def test_labels_of_statements_are_whole_at_any_width(width):
+    """Also in a pipe, where nothing can be scrolled: a label is folded, never cut."""
+    from rich.console import Console
+
+    from offspan.report.theory import terminal_claims
+    from offspan.theory.claims import Claim, Settings
+
+    label = "prop:a_label_that_is_longer_than_a_narrow_terminal"
+    claims = [Claim("what was measured, in rather many words", 1.5, "=", 1.5, 1e-6, "a loop", label)]
+    console = Console(width=width, file=io.StringIO(), force_terminal=False)
+    console.print(terminal_claims(claims, Settings(5, 10, 5)))
+    text = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
+    assert label in text.replace("\n", "")
+    assert "…" not in text
+    assert "holds" in text

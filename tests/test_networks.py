@@ -295,7 +295,9 @@ def test_network_presets_have_the_papers_settings():
         assert (spec.iterations, spec.precision, len(spec.seeds), spec.baseline_seeds) == (75_000, "float32", 5, [0, 1, 2, 3, 4])
         assert (spec.evaluate_every, spec.patience, spec.gain, spec.width, spec.depth) == (100, 50, 1e-5, 50, 4)
         assert not targets[:, 2:].any()
-        assert spec.as_quick().iterations <= 5_000
+        assert spec.as_quick().iterations <= 10_000
+        assert spec.as_quick().seeds == spec.as_quick().baseline_seeds == [0, 1], "fewer seeds leave time for twice the iterations"
+        assert spec.with_seeds(9).as_quick().seeds == list(range(9)), "seeds that were asked for are kept"
         angle = U[:, 0] if name == "pendulum" else None
         np.testing.assert_allclose(targets[:, 0], 0.0 if angle is None else np.where(angle <= np.pi, 0, 2 * np.pi), rtol=1e-6)
         assert spec.with_seeds(7).seeds == list(range(7))
@@ -391,7 +393,10 @@ def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):
     folder = RunFolder(tmp_path / "small")
     with folder.claimed(spec):
         folder.save_result(result, {})
-    found, _, _, seen, _ = map_of_run(folder, [0], points=3, margin=0.0)
+    made = map_of_run(folder, [0], points=3, margin=0.0)
+    found, seen = made.map, made.seen
+    final = result.policy_gradient_unseen_final.sel(seed=int(result.shown_seed)).values[:, 0]
+    assert made.unseen_success.tolist() == [bool(abs(angle - np.pi) <= 0.25) for angle in final]
     np.testing.assert_allclose(found.axes[0][[0, 2]], [1.57, 4.71], rtol=1e-6)
     assert seen.tolist() == [[pytest.approx(2.6), 0.0], [pytest.approx(3.6), 0.0]]
     shown = int(np.flatnonzero(result.seed.values == int(result.shown_seed))[0])
@@ -487,7 +492,7 @@ def test_the_settings_of_a_preset_are_known_whatever_the_name():
     assert isinstance(spec, NetworkSpec)
     varied = spec.with_seeds(9).as_quick()
     assert isinstance(varied, NetworkSpec)
-    assert preset_of(varied) == "pendulum"
+    assert preset_of(varied) == preset_of(spec.as_quick()) == "pendulum"
     assert preset_of(spec.model_copy(update={"width": 49})) is None
 
 
@@ -546,8 +551,8 @@ def test_more_than_five_seeds_have_a_distribution_with_the_papers_number(small):
     many["normalized_cost"][:] = [0.001, 0.002, 0.004, 0.1, np.inf, 0.5, 0.01]
     figure, data = report(many).figures()["distribution"]
     (ax,) = figure.get_axes()
-    assert any("the paper: 0.003  (29% of seeds are at or below)" in text.get_text() for text in ax.texts)
-    assert "1 diverged" in ax.get_xlabel()
+    assert any("the paper: 0.003\n(29% of seeds are at or below)" in text.get_text() for text in ax.texts)
+    assert "1 of 7 seeds diverged" in ax.get_xlabel()
     assert sorted(data.normalized_cost.dropna())[3] == pytest.approx(0.01)
     np.testing.assert_allclose(np.asarray(ax.lines[0].get_xydata())[-1], [0.5, 6 / 7])
 

@@ -17,9 +17,11 @@ from typer.testing import CliRunner
 
 from offspan import cli
 from offspan.errors import OffspanError
+from offspan.experiments.registry import load_preset
 from offspan.experiments.store import RunFolder
 from offspan.report.page import CLAIM, gather, page, stored_claims, variants
 from offspan.report.paper import EXPERIMENTS, findings
+from offspan.report.tables import Table
 
 STORED = Path(__file__).parent.parent / "docs" / "results"
 BROWSER = os.environ.get("OFFSPAN_BROWSER") or next(
@@ -81,10 +83,41 @@ def test_the_page_stands_alone_and_can_be_heard(paper):
     claims = len(json.loads((STORED / "verify" / "claims.json").read_text())["claims"])
     assert f"{claims} of {claims} checked claims hold" in page.text
     assert "offspan reproduce quadcopter-below" in page.text, "what was not run is named"
-    asked = "Asked: pendulum, 2 seen and 5 unseen states; 5 seeds, 75,000 iterations, float32."
+    asked = "Settings: pendulum, 2 seen and 5 unseen states; 5 seeds, 75,000 iterations, float32."
     assert f"{asked} In the paper: fig:pend_and_quad_experiments_main. Run again by offspan reproduce pendulum." in page.text
     assert '"jax"' not in page.text
     assert "jax 0." in page.text, "where it comes from"
+
+
+def test_no_table_is_there_twice_and_large_ones_are_folded(paper):
+    text = paper.read_text()
+    captions = re.findall(r"<caption>(.*?)</caption>", text)
+    assert len(captions) == len(set(captions))
+    assert "Beside the paper" in captions
+    folded = "".join(re.findall(r"<details>.*?</details>", text, flags=re.S))
+    assert "pendulum: states, policy gradient" not in folded, "2 columns are no reason to fold a table"
+    assert re.findall(r"<summary>(.*?)</summary>", text).count("Spec") == 3
+    assert re.findall(r"<summary>(.*?)</summary>", text).count("Provenance") == 3
+    assert "e+00<" not in text, "zero is written 0"
+    wide = Table("wide", [str(i) for i in range(14)], [["0"] * 14])
+    assert (wide.is_large, Table("long", ["a"], [["0"]] * 30).is_large, Table("small", ["a"], [["0"]] * 5).is_large) == (True, True, False)
+
+
+def test_a_quick_look_stands_beside_the_stored_full_run(tmp_path):
+    """Its section, marked as such, comes first; without a folder of stored runs, or where the full run is there, it is left out."""
+    spec = load_preset("shift-regularized")
+    quick = RunFolder(tmp_path / "shift-regularized-quick")
+    with quick.claimed(spec.as_quick()):
+        whole = RunFolder(STORED / "shift-regularized").load_result()
+        kept = {name: value for name, value in whole.attrs.items() if name not in ("checksum", "spec_digest")}
+        quick.save_result(whole.assign_attrs(kept | {"quick": 1, "iterations": spec.as_quick().iterations}), {})
+    run = lambda *arguments: CliRunner().invoke(cli.app, ["report", *arguments, "--folder", str(tmp_path)])  # noqa: E731
+    assert run("--stored", str(STORED)).exit_code == 0
+    sections = [one["id"] for one in Elements((tmp_path / "report.html").read_text()).all("section")]
+    assert sections == ["beside-the-paper", "run-shift-regularized", "run-shift-regularized-quick"]
+    assert "R ≠ 0: one minimiser: the stored full run" in (tmp_path / "report.html").read_text()
+    assert run().exit_code == 0
+    assert "stored full run" not in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here: install one, or name it in OFFSPAN_BROWSER")
@@ -93,7 +126,7 @@ def test_the_page_in_a_browser(paper):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-background-networking"])
         complaints, loaded, papers = [], [], []
-        for width, scheme in ((1200, "light"), (390, "dark")):
+        for width, scheme in ((1400, "light"), (390, "dark")):
             page = browser.new_page(viewport={"width": width, "height": 800})
             page.emulate_media(color_scheme=scheme)  # pyright: ignore[reportArgumentType]
             page.on("console", lambda message: complaints.append(message.text))
@@ -110,6 +143,10 @@ def test_the_page_in_a_browser(paper):
                 assert abs(target.bounding_box()["y"]) < 800, "the link did not lead there"  # pyright: ignore[reportOptionalSubscript]
             page.locator("#run-lqr summary").first.click()
             assert page.locator("#run-lqr pre").first.is_visible()
+            page.evaluate("window.scrollTo(0, 3000)")
+            contents = page.locator("nav").bounding_box()
+            assert (contents is not None and 0 <= contents["y"] < 50) == (width > 1215), "contents stay in view where there is room"
+            assert page.locator("a.up").is_visible() == (width < 1216)
             papers.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
             contrast = page.evaluate(CONTRAST)
             assert min(contrast.values()) >= 4.5, contrast

@@ -103,9 +103,16 @@ def test_every_figure_bears_diverged_runs(diverged):
         for draw in (measure_bars, measure_curves, horizon_curves):
             figure = draw(result(diverged=diverged))
             figure.draw_without_rendering()
-            assert all(ax.get_ylim()[1] < 3 for ax in figure.axes)
-    written = [text.get_text() for ax in measure_bars(result(diverged=diverged)).axes for text in ax.texts]
-    assert written == ([f"{diverged}/4 diverged"] * 4 if diverged >= 2 else [])
+            assert all(ax.get_ylim()[1] < 3 or "[%]" in ax.get_ylabel() for ax in figure.axes)
+    written = words_in(measure_bars(result(diverged=diverged)))
+    assert written == ([f"{diverged} of 4 diverged"] * 4 if diverged >= 2 else [])
+    said = [word for word in words_in(measure_curves(result(diverged=diverged))) if "diverged" in word]
+    assert said == ([f"gaussian: {diverged} of 4 runs diverged"] * 4 if diverged >= 2 else []), "a system without a line is named"
+
+
+def words_in(figure) -> list[str]:
+    """What is written inside the axes, but for the name of the line at 1."""
+    return [text.get_text() for ax in figure.axes for text in ax.texts if text.get_text() != "no extrapolation"]
 
 
 def test_a_measure_that_is_not_defined_is_not_called_diverged():
@@ -117,7 +124,7 @@ def test_a_measure_that_is_not_defined_is_not_called_diverged():
             some[measure].loc[{"seen": seen}] = np.nan
         for draw in (measure_bars, measure_curves, horizon_curves):
             draw(some).draw_without_rendering()
-        words = [text.get_text() for ax in measure_bars(some).axes for text in ax.texts]
+        words = words_in(measure_bars(some))
         assert words == ["not defined"] * (6 * len(seen))
 
 
@@ -217,7 +224,7 @@ def test_the_distance_of_many_starts_is_reported_beside_the_papers():
     assert "paper" not in report(data.assign_attrs(system="identity")).tables["table"].note
     figure, shown = made.figures()["distances"]
     assert "QUICK LOOK" in figure.get_suptitle()
-    assert "7 starts" in figure.get_suptitle()
+    assert "of 7 controllers goes from 1 to 2.7·10⁻⁵" in " ".join(figure.get_suptitle().split())
     assert shown.largest_distance.tolist() == distance.tolist()
     data["status"][2], data["iterations"][2] = 2, 50
     (ax,) = report(data).figures()["distances"][0].get_axes()

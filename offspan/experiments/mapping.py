@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from offspan.audit import TOLERANCE
 from offspan.errors import OffspanError
 from offspan.experiments import network, system
 from offspan.experiments.registry import SYSTEMS, placed
 from offspan.experiments.store import RunFolder, difference
-from offspan.maps import ExtrapolationMap, extrapolation_map
+from offspan.maps import ExtrapolationMap, costs, extrapolation_map
 
 POINTS = 121  # values of each coordinate, unless the spec says otherwise
 
@@ -22,6 +23,10 @@ class RunMap(NamedTuple):
     coordinates: tuple[str, ...]
     seen: np.ndarray
     unseen: np.ndarray
+    target: np.ndarray | None
+    success: ExtrapolationMap  # over the same coordinates
+    criterion: str  # what states that succeed do
+    unseen_success: np.ndarray
 
 
 def map_of_run(
@@ -53,7 +58,19 @@ def map_of_run(
         known = np.concatenate([seen, unseen])
         axes = {d: np.linspace(*region[d], count) if d in region else _about(known, d, count, margin) for d in chosen}
         found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0) if at is None else at)
-        return RunMap(found, f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}", problem.coordinates, seen, unseen)
+        goal: Any = getattr(problem, "target", None)
+        if isinstance(spec, network.NetworkSpec):
+            criterion, reaches = f"end within {network.NEAR:g} of the target", lambda x: network.is_near(spec.problem, goal, x)
+            success = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0), success=reaches)
+            final = network.trajectories_of(problem, controller, unseen)[0][:, -1]
+            works = np.asarray(jax.vmap(reaches)(final))
+        else:
+            criterion, limit = "cost at most twice the worst seen state", TOLERANCE * costs(problem, controller, seen).max()
+            success = found._replace(values=(found.values <= limit).astype(float), of_success=True)
+            works = np.zeros(0, bool)
+        target = None if goal is None else np.asarray(goal)
+        title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}"
+        return RunMap(found, title, problem.coordinates, seen, unseen, target, success, criterion, works)
 
 
 def as_run(folder: RunFolder, spec: Any) -> Any:

@@ -18,7 +18,7 @@ from offspan.errors import OffspanError
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.objectives import WeightedCosts, aimed
 from offspan.experiments.parts import joined, part_names, seed_groups, taken
-from offspan.experiments.registry import preset_of, system
+from offspan.experiments.registry import SYSTEMS, preset_of, system
 from offspan.experiments.spec import (
     Arrays,
     Matrix,
@@ -123,6 +123,14 @@ class NetworkSpec(Networks):
         check_states(self, self.make_problem().state_dim)
         return self
 
+    def as_quick(self) -> "NetworkSpec":
+        """Two seeds in place of all leave time for twice the iterations; seeds that were asked for, apart from the baselines', are kept."""
+        quick: Any = super().as_quick()
+        if self.seeds != self.baseline_seeds or len(self.seeds) <= QUICK_SEEDS:
+            return quick
+        few = self.seeds[:QUICK_SEEDS]
+        return quick.model_copy(update={"seeds": few, "baseline_seeds": few, "iterations": 2 * quick.iterations})
+
     def make_problem(self) -> Problem:
         return system(self.problem, self.settings)
 
@@ -130,6 +138,8 @@ class NetworkSpec(Networks):
         return f"{self.problem}, {len(self.seen_states)} seen and {len(self.unseen_states)} unseen states"
 
 
+QUICK_SEEDS = 2
+NEAR = 0.25  # of the target, in each coordinate of a position
 SPEC = NetworkSpec
 OBJECTIVES = ("policy_gradient", "non_extrapolating", "minimal_cost")
 TOGETHER = "objectives"  # the task that trains all of them
@@ -343,6 +353,12 @@ def _diagnoses(spec: NetworkSpec, problem: Problem, batches: dict[str, Batch], s
         for diagnosis in [diagnose(problem, batch.run(r), x0s, loss=_loss(spec, objective))]
         if diagnosis.what != "nothing"
     ]
+
+
+def is_near(problem: str, target: Any, x: Any) -> Any:
+    """Whether each coordinate of a state's position is near to the target's."""
+    position = jnp.array(SYSTEMS[problem].position if problem in SYSTEMS else range(min(len(target), 2)))
+    return jnp.all(jnp.abs(jnp.asarray(x)[position] - jnp.asarray(target)[position]) <= NEAR)
 
 
 def shown_controller(spec: NetworkSpec, result: xr.Dataset) -> MLP | Bounded:

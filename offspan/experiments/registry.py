@@ -153,7 +153,12 @@ def preset_of(spec: Spec) -> str | None:
     """The preset whose settings these are, whatever the name, the seeds and the iterations."""
     free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations", "compare_with", "seeds_per_task"}
     ours = spec.model_dump(exclude=free)
-    return next((name for name in preset_names() if load_preset(name).model_dump(exclude=free) == ours), None)
+
+    def settings(name: str) -> dict[str, Any]:
+        preset = load_preset(name)
+        return (preset.as_quick() if spec.quick and len(spec.seeds) < len(preset.seeds) else preset).model_dump(exclude=free)
+
+    return next((name for name in preset_names() if settings(name) == ours), None)
 
 
 def check_result(result: xr.Dataset) -> None:

@@ -217,7 +217,7 @@ class RunFolder:
             atomic_write_text(self.figures / name, text)
         moving = animations or {}
         for name, (first, *others) in moving.items():
-            options = {"format": "GIF", "save_all": True, "append_images": others, "duration": [60] * len(others) + [1500], "loop": 0}
+            options = {"format": "GIF", "save_all": True, "append_images": others, "duration": _durations(len(others) + 1), "loop": 0}
             atomic_write(self.figures / f"{name}.gif", lambda path, first=first, options=options: first.save(path, **options))
         names = [*(f"{name}.png" for name in figures), *tables, *(f"{name}.gif" for name in moving)]
         return [self.figures / name for name in names]
@@ -229,6 +229,11 @@ class RunFolder:
         except (OSError, ValueError, RecursionError):
             return {}
         return content if isinstance(content, dict) else {}
+
+
+def _durations(frames: int) -> list[int]:
+    """Of each frame of an animation, in milliseconds: a pause at the first one, and a longer one at the last."""
+    return [600, *[60] * (frames - 2), 2000][:frames]
 
 
 def _read(content: bytes) -> xr.Dataset | str:

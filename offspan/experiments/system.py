@@ -86,6 +86,12 @@ class SystemSpec(Spec):
         table = self.system.model_copy(update={"folder": "."})
         return super(SystemSpec, self.model_copy(update={"system": table})).digest()
 
+    def subject(self) -> tuple[str, str]:
+        """The controller and the system of an audit, by the names that the spec has for them."""
+        asked = self.controller
+        trained = self.system.label if self.system.factory else f"trained by the run {self.name}"
+        return asked.policy or asked.run or ("the gain of the spec" if asked.gain else trained), self.system.label
+
     def content(self) -> str:
         return f"{self.system.label}, {len(self.seen_states)} seen states"
 

@@ -1,38 +1,40 @@
 """The page of an audit: where a controller works, where it fails, and which states to add."""
 
+import datetime
 import os
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 import offspan
 from offspan.audit import Audit, Outcome
 from offspan.files import atomic_write_text
 from offspan.maps import ExtrapolationMap
+from offspan.report.drawing import CATEGORIES, DASHES, GREEN, LOWER, ORANGE, SEEN, heading, legend_below, log_axis, styled, subplots
+from offspan.report.maps import draw_region
 from offspan.report.page import TEMPLATES, Picture, check_target, picture
-from offspan.report.results import BLUE, COLOURS, VERMILLION, legend_below, styled, subplots
 from offspan.report.tables import Table, number
-from offspan.report.ways import DASHES
 from offspan.suggestions import NEAR
 
 MARKS: dict[str, dict[str, Any]] = {
-    "trained from": {"marker": "o", "facecolor": "white"},
-    "worst": {"marker": "X", "facecolor": VERMILLION},
-    "to add": {"marker": "^", "facecolor": "#F0E442"},
+    "seen": {"marker": "o", "facecolor": SEEN, "edgecolor": "white"},
+    "worst": {"marker": "X", "facecolor": "black", "edgecolor": "white"},
+    "to add": {"marker": "D", "facecolor": ORANGE, "edgecolor": "black"},
 }
 
 
-def write_page(audit: Audit, path: str | os.PathLike, title: str = "Audit of a controller") -> None:
+def write_page(audit: Audit, path: str | os.PathLike, title: str = "Audit of a controller", policy: str = "", system: str = "") -> None:
+    """`policy` and `system` are words for what was audited, such as the file and the environment that a spec names."""
     target = Path(path)
     check_target(target)
-    atomic_write_text(target, page(audit, title))
+    atomic_write_text(target, page(audit, title, policy, system))
 
 
-def page(audit: Audit, title: str) -> str:
+def page(audit: Audit, title: str, policy: str = "", system: str = "") -> str:
     others = {
         f"Beside it: {audit.reference_name[0].lower()}{audit.reference_name[1:]}" if audit.reference else "": audit.reference,
         "Trained again, with these states": audit.retrained,
@@ -41,6 +43,11 @@ def page(audit: Audit, title: str) -> str:
     return TEMPLATES.get_template("audit.html.jinja").render(
         title=title,
         version=offspan.__version__,
+        subject={
+            "policy": "; ".join(filter(None, [policy, _policy(audit.outcome.controller)])),
+            "system": "; ".join(filter(None, [system, audit.system])),
+            "date": datetime.date.today().isoformat(),
+        },
         headline=str(audit),
         summary=summary_table(audit),
         maps=map_pictures(audit, audit.outcome),
@@ -54,6 +61,12 @@ def page(audit: Audit, title: str) -> str:
         suggested={"note": suggested.note, "rows": len(suggested.states), "table": _states_table("States to add", audit, suggested.states)},
         others={heading: map_pictures(audit, outcome) for heading, outcome in others.items() if outcome is not None},
     )
+
+
+def _policy(controller: Any) -> str:
+    """What it is, by its class and its numbers."""
+    count = sum(leaf.size for leaf in jax.tree.leaves(controller) if hasattr(leaf, "size"))
+    return f"{type(controller).__name__}, {count:,} parameters" if count else getattr(controller, "__name__", type(controller).__name__)
 
 
 def summary_table(audit: Audit) -> Table:
@@ -99,56 +112,58 @@ def map_pictures(audit: Audit, outcome: Outcome) -> list[Picture]:
 @styled
 def map_figure(audit: Audit, cost: ExtrapolationMap, success: ExtrapolationMap) -> Figure:
     """Success at the left, cost at the right, with the states that matter marked."""
-    figure, axes = subplots(10.0, 4.2, 1, 2, sharex=True)
-    (_regions if len(cost.coordinates) == 2 else _lines)(axes, cost, success)
+    figure, axes = subplots(10.0, 4.9 if len(cost.coordinates) == 2 else 4.0, 1, 2, sharex=True)
+    named = {}
+    if len(cost.coordinates) == 2:
+        for ax, found in zip(axes, (success, cost), strict=True):
+            named |= draw_region(ax, found)
+    else:
+        _lines(axes, cost, success)
     for ax, name in zip(axes, ("success", "cost J of the initial state"), strict=True):
         ax.set(xlabel=audit.coordinates[cost.coordinates[0]], title=name)
         if len(cost.coordinates) == 2:
             ax.set_ylabel(audit.coordinates[cost.coordinates[1]])
             _mark(ax, audit, cost.coordinates)
     if len(cost.coordinates) == 2:
-        legend_below(axes[0], 3)
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend([*handles, *named.values()], [*labels, *named], loc="outside lower center", ncols=6)
+    heading(figure, f"{success.values.mean():.0%} of the map succeeds", f"Success: {audit.criterion}")
     return figure
-
-
-def _regions(axes: Any, cost: ExtrapolationMap, success: ExtrapolationMap) -> None:
-    finite = cost.values[np.isfinite(cost.values)]
-    logarithmic = len(finite) > 0 and 0 < finite.min() < finite.max() / 10
-    norm = LogNorm(finite.min(), finite.max()) if logarithmic else None
-    axes[1].set_facecolor(VERMILLION)  # shows where the cost overflows
-    for ax, values, look in (
-        (axes[0], success.values, {"cmap": "cividis", "vmin": 0, "vmax": 1}),
-        (axes[1], np.where(np.isfinite(cost.values), cost.values, np.nan), {"cmap": "cividis", "norm": norm}),
-    ):
-        image = ax.pcolormesh(*cost.axes, values.T, shading="nearest", rasterized=True, **look)
-        ax.figure.colorbar(image, ax=ax)
-        ax.spines[:].set_visible(True)
 
 
 def _lines(axes: Any, cost: ExtrapolationMap, success: ExtrapolationMap) -> None:
     for ax, values in zip(axes, (success.values, cost.values), strict=True):
-        ax.plot(cost.axes[0], np.where(np.isfinite(values), values, np.nan), color=BLUE)
+        ax.plot(cost.axes[0], np.where(np.isfinite(values), values, np.nan), color=GREEN)
+    if set(np.unique(success.values)) <= {0.0, 1.0}:
+        axes[0].set_yticks([0, 1], ["fails", "succeeds"])
+    finite = cost.values[np.isfinite(cost.values)]
+    if len(finite) and 0 < finite.min() < finite.max() / 10:
+        log_axis(axes[1], "y")
+    axes[1].set_ylabel(LOWER)
 
 
 def _mark(ax: Axes, audit: Audit, coordinates: tuple[int, ...]) -> None:
     groups = {
-        "trained from": audit.seen,
+        "seen": audit.seen,
         "worst": np.stack([np.asarray(one.states[0]) for one in audit.worst]),
         "to add": audit.suggested.states,
     }
     for name, states in groups.items():
         if len(states):
-            ax.scatter(
-                *states[:, list(coordinates)].T, s=52, edgecolor="black", linewidth=0.9, label=name, zorder=3, clip_on=False, **MARKS[name]
-            )
+            ax.scatter(*states[:, list(coordinates)].T, s=56, linewidth=0.9, label=name, zorder=3, clip_on=False, **MARKS[name])
 
 
 @styled
 def curve_figure(audit: Audit) -> Figure:
-    figure, ax = subplots(6.0, 3.4)
-    ax.plot(audit.coverage.distance, 100 * audit.coverage.success, color=BLUE, marker="o")
+    figure, ax = subplots(6.4, 3.8)
+    ax.plot(audit.coverage.distance, 100 * audit.coverage.success, color=GREEN, marker="o")
     ax.axvline(NEAR, color="0.6", linewidth=0.8, zorder=0)
-    ax.set(xlabel="distance to what training visits [widths of the region]", ylabel="succeeds [%]", ylim=(-3, 103), xlim=(0, None))
+    ax.annotate("near →| far", (NEAR, 0.01), (0, 2), ("data", "axes fraction"), "offset points", ha="center", fontsize=8, color="0.25")
+    ax.set(
+        xlabel="distance to what training visits [widths of the region]", ylabel="succeeds [%], better ↑", ylim=(-3, 103), xlim=(0, None)
+    )
+    near, far = (f"{100 * share:.0f} %" if share == share else "–" for share in (audit.near, audit.far))
+    heading(figure, f"{near} of what is near to what training visits succeeds, {far} of the rest")
     return figure
 
 
@@ -156,11 +171,12 @@ def curve_figure(audit: Audit) -> Figure:
 def trajectory_figure(audit: Audit) -> Figure:
     """At most six coordinates, those of the region first."""
     shown = list(dict.fromkeys([*audit.region, *range(len(audit.coordinates))]))[:6]
-    figure, axes = subplots(10.0, 2.2 * len(shown) + 0.6, len(shown), 1, sharex=True, squeeze=False)
+    figure, axes = subplots(10.0, 2.2 * len(shown) + 1.0, len(shown), 1, sharex=True, squeeze=False)
     for ax, d in zip(axes[:, 0], shown, strict=True):
         for i, one in enumerate(audit.worst):
-            ax.plot(np.asarray(one.states)[:, d], color=COLOURS[i % 8], linestyle=DASHES[i % 4], label=f"{i + 1}")
+            ax.plot(np.asarray(one.states)[:, d], color=CATEGORIES[i % 8], linestyle=DASHES[i % 4], label=f"{i + 1}")
         ax.set_ylabel(audit.coordinates[d])
     axes[-1, 0].set_xlabel("time step h")
     legend_below(axes[0, 0], len(audit.worst), title="worst state")
+    heading(figure, "Trajectories from the worst states")
     return figure

@@ -13,8 +13,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from offspan.report import results
-from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quartiles, quick_mark, styled, subplots
+from offspan.report.drawing import (
+    CATEGORIES,
+    DASHES,
+    GREEN,
+    GREY,
+    LOWER,
+    ORANGE,
+    PINK,
+    heading,
+    label_ends,
+    legend_below,
+    listed,
+    log_axis,
+    no_extrapolation,
+    styled,
+    subplots,
+)
+from offspan.report.results import DIVERGED, Report, quartiles, quick_mark
 from offspan.report.tables import Table, from_columns, number
 from offspan.theory.flow import flow_ratios, shift_flow
 
@@ -23,25 +39,23 @@ FINALS = (*MEASURES, "excess_training_cost", "cost")  # reported for the end of 
 SYSTEM = ("A", "B", "Q", "R")
 SWEPT = {"D": "dim", "H": "horizon", "η": "learning_rate", "seen": "seen"}  # as figures call the coordinates of a result
 EXPECTED = {"identity": "= 1", "shift": "< 1", "gaussian": "< 1"}
-SYSTEM_COLOURS = {"identity": results.BLUE, "shift": results.ORANGE, "gaussian": results.GREEN, "gaussian-abq": results.PINK}
+SYSTEM_COLOURS = {"identity": GREY, "shift": ORANGE, "gaussian": GREEN, "gaussian-abq": PINK}
 HATCHES = {"identity": "", "shift": "//", "gaussian": "..", "gaussian-abq": "xx"}
-DASHES = ("-", "--", "-.", ":")
 TITLES = {
     "normalized_optimality": r"optimality measure  $E_{\mathrm{opt}}(K)\,/\,E_{\mathrm{opt}}(K_{\mathrm{no\!-\!ext}})$",
     "normalized_cost": r"cost measure  $E_{\mathrm{cost}}(K)\,/\,E_{\mathrm{cost}}(K_{\mathrm{no\!-\!ext}})$",
 }
 FLOW_MARK = {"fmt": "D", "color": "black", "markeredgecolor": "white", "markersize": 5.5, "label": "gradient flow, predicted", "zorder": 4}
-SCALE = "1 = no extrapolation, 0 = perfect"
 POINTS = 200  # on a curve against iterations: more cannot be told apart
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
-    systems = ", ".join(result.system.values)
+    rows, systems = summary(result), listed(result.system.values)
     captions = {
-        "measures": f"Bars of both normalised measures against the number of seen states, for the systems {systems}.",
-        "horizons": f"Share of diverged runs and both normalised measures against the horizon, for the systems {systems}.",
-        "curves": f"Both normalised measures along training, for the systems {systems}.",
-        "training": f"The cost over the seen states along training, for the systems {systems}.",
+        "measures": f"{finding(rows)}. Bars of both normalised measures against the number of seen states, for {systems}.",
+        "horizons": f"{_diverging(rows)}. Share of diverged runs and both normalised measures against the horizon, for {systems}.",
+        "curves": f"{finding(rows)}. Both normalised measures along training, for {systems}.",
+        "training": f"The cost over the seen states along training, for {systems}.",
     }
     return Report({"table": measure_table(result)}, _with_flow(result), captions, lambda: figures(result, beside))
 
@@ -59,6 +73,49 @@ def summary(result: xr.Dataset) -> pd.DataFrame:
     return xr.Dataset(columns).to_dataframe(dim_order=["system", *SWEPT.values()]).reset_index()
 
 
+def finding(rows: pd.DataFrame) -> str:
+    """Which systems extrapolate, by the medians of both measures: below 1, at 1, or ∞ where half of the runs diverged."""
+    systems: dict[str, list[str]] = {"extrapolate": [], "do not": [], "in part": [], "diverge": [], "diverge in part": []}
+    for system, some in rows.groupby("system", sort=False):
+        medians = some[list(MEASURES)].to_numpy()
+        medians = medians[~np.isnan(medians)]
+        if np.isinf(medians).any():
+            systems["diverge" if np.isinf(medians).all() else "diverge in part"].append(str(system))
+        elif len(medians):
+            kind = "do not" if np.allclose(medians, 1, atol=1e-6) else "extrapolate" if (medians < 1).all() else "in part"
+            systems[kind].append(str(system))
+    does = lambda names, one, many: f"{listed(names)} {one if len(names) == 1 else many}"  # noqa: E731
+    parts = [
+        *([does(systems["extrapolate"], "extrapolates", "extrapolate")] if systems["extrapolate"] else []),
+        *([does(systems["do not"], "does not", "do not")] if systems["do not"] and systems["extrapolate"] else []),
+        *(
+            [does(systems["do not"], "does not extrapolate", "do not extrapolate")]
+            if systems["do not"] and not systems["extrapolate"]
+            else []
+        ),
+        *([does(systems["in part"], "is not below 1 throughout", "are not below 1 throughout")] if systems["in part"] else []),
+        *([f"half of the runs of {listed(systems['diverge'])} or more diverge"] if systems["diverge"] else []),
+        *([f"in some settings half of the runs of {listed(some)} or more diverge"] if (some := systems["diverge in part"]) else []),
+    ]
+    said = "; ".join(parts) or "the measures are not defined here"
+    return said[0].upper() + said[1:]
+
+
+def _diverging(rows: pd.DataFrame) -> str:
+    """The largest share of runs that diverged, system by system."""
+    parts, varied = [], _varied(rows, ("H", "η", "D", "seen"))
+    for system, some in rows.groupby("system", sort=False):
+        worst = some.loc[(some.diverged / some.runs).idxmax()]
+        where = ", ".join(f"{letter} = {worst[SWEPT[letter]]:g}" for letter in varied)
+        parts.append(
+            f"{system}: up to {worst.diverged / worst.runs:.0%} of the runs diverge ({where})"
+            if worst.diverged
+            else f"{system}: none diverges"
+        )
+    said = "; ".join(parts)
+    return said[0].upper() + said[1:]
+
+
 def measure_table(result: xr.Dataset) -> Table:
     """Both normalised measures. A setting that is the same in all rows has no column; a sweep over more than the seen states shows
     medians alone."""
@@ -67,9 +124,9 @@ def measure_table(result: xr.Dataset) -> Table:
     columns = {"system": rows.system.tolist()}
     for letter in swept + _varied(rows, ("seen",)) if swept else ["seen"]:
         columns[letter] = [f"{value:g}" for value in rows[SWEPT[letter]]]
-    for heading, name in (("optimality", "normalized_optimality"), ("cost", "normalized_cost")):
+    for measure, name in (("optimality", "normalized_optimality"), ("cost", "normalized_cost")):
         quantiles = zip(rows[f"{name}_low"], rows[name], rows[f"{name}_high"], strict=True)
-        columns[heading] = [number(median, ".3f") if swept else _with_quartiles(low, median, high) for low, median, high in quantiles]
+        columns[measure] = [number(median, ".3f") if swept else _with_quartiles(low, median, high) for low, median, high in quantiles]
     if rows.system.isin(EXPECTED).any():
         columns["expect"] = rows.system.map(EXPECTED).where(rows.normalized_cost.notna()).fillna("").tolist()
     columns["J(S) − J*"] = [number(value, ".1e") for value in rows.excess_training_cost]
@@ -123,7 +180,7 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
     colours, width = _colours(rows.system), 0.8 / len(bars)
     figure, axes = subplots(9.5, 3.9, 1, 2, sharey=True)
     quantiles = rows[[f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]].to_numpy()
-    top = 1.08 * quantiles[np.isfinite(quantiles)].max(initial=1.0)
+    top = 1.1 * quantiles[np.isfinite(quantiles)].max(initial=1.0)
     where = []
     for i, bar in enumerate(bars):
         first = bar.iloc[0]
@@ -137,14 +194,14 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
     for ax, measure in zip(axes, MEASURES, strict=True):
         if f"flow_{measure}" in rows:  # as a container, like the bars, so that the legend has it last
             ax.errorbar(np.concatenate(where), np.concatenate([bar[f"flow_{measure}"] for bar in bars]), **FLOW_MARK)
-        ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
         ax.set_ylim(0.0, top)
+        no_extrapolation(ax)
         ax.set_xlim(-0.5, len(counts) - 0.5)
         ax.set_xticks(range(len(counts)), [str(count) for count in counts])
         ax.set_xlabel("initial states seen in training")
         ax.set_title(TITLES[measure])
-    axes[0].set_ylabel(SCALE)
-    figure.suptitle(_settings(result, said_elsewhere=several))
+    axes[0].set_ylabel(f"normalised measure, {LOWER}")
+    heading(figure, f"{quick_mark(result)}{finding(rows)}", _settings(result, said_elsewhere=several))
     entries = len(bars) + (f"flow_{MEASURES[0]}" in rows)
     legend_below(axes[0], entries if len(bars) <= 4 else -(-entries // 2))
     return figure
@@ -158,7 +215,7 @@ def _draw_bars(ax: Axes, places: np.ndarray, rows: pd.DataFrame, measure: str, t
     look |= {"edgecolor": "white", "linewidth": 0, "error_kw": {"capsize": 3, "elinewidth": 1}}
     ax.bar(places, np.where(drawn, median, 0.0), yerr=whiskers, **look)
     for place, diverged, runs in zip(places[~drawn], rows.diverged[~drawn], rows.runs[~drawn], strict=True):
-        reason = f"{diverged}/{runs} diverged" if diverged else "not defined"
+        reason = f"{diverged} of {runs} diverged" if diverged else "not defined"
         ax.text(place, 0.02, reason, rotation=90, ha="center", va="bottom", fontsize=8, color=look["color"])
 
 
@@ -168,23 +225,32 @@ def measure_curves(result: xr.Dataset) -> Figure:
     counts, systems = result.seen.values, result.system.values
     figure, axes = subplots(max(2.7 * len(counts) + 0.8, 6.4), 5.4, 2, len(counts), sharex=True, sharey="row", squeeze=False)
     data, colours = curve_data(result), _colours(systems)
+    diverged = (result.status == DIVERGED).sum("seed").isel(dim=0, horizon=0, learning_rate=0)
     for row, measure in zip(axes, MEASURES, strict=True):
+        finite = data[(data.measure == measure) & np.isfinite(data["median"])]
         for ax, count in zip(row, counts, strict=True):
+            ends, lost = [], []
             for system, style in zip(systems, cycle(DASHES), strict=False):
                 line = data[(data.system == system) & (data.seen == count) & (data.measure == measure)]
                 ax.plot(line.iteration, line["median"], color=colours[system], linestyle=style, label=system)
                 ax.fill_between(line.iteration, line.low, line.high, color=colours[system], alpha=0.2, linewidth=0)
-            ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--", zorder=0)
+                if np.isinf(np.asarray(line["median"])[-1]):
+                    lost.append((system, int(diverged.sel(system=system, seen=count))))
+                ends.append((float(np.asarray(line["median"])[-1]), system, colours[system]))
             ax.set_xlim(max(data.iteration.min(), 1), data.iteration.max() + 1)
-            ax.set_xscale("log")
-        row[0].set_ylabel(f"{measure.removeprefix('normalized_')} measure")
-        finite = data[(data.measure == measure) & np.isfinite(data["median"])]
-        row[0].set_ylim(0.0, 1.1 * max([1.0, *finite["median"]]))
+            log_axis(ax, "x")
+            ax.set_ylim(0.0, 1.1 * max([1.0, *finite["median"]]))
+            no_extrapolation(ax, named=ax is row[0], side="left")
+            for i, (system, runs) in enumerate(lost):
+                said = f"{system}: {runs} of {result.sizes['seed']} runs diverged"
+                ax.annotate(said, (0.03, 0.03), (0, 11 * i), "axes fraction", "offset points", color=colours[system], fontsize=8)
+            if ax is row[-1]:
+                label_ends(ax, ends, fontsize=9)
+        row[0].set_ylabel(f"{measure.removeprefix('normalized_')} measure, {LOWER}")
     for above, below, count in zip(*axes, counts, strict=True):
         above.set_title(f"{count} seen")
         below.set_xlabel("iteration")
-    figure.suptitle(f"{_settings(result)}\n{SCALE}")
-    legend_below(axes[0][0], len(systems))
+    heading(figure, f"{quick_mark(result)}{finding(summary(result))}", _settings(result))
     return figure
 
 
@@ -207,7 +273,7 @@ def curve_data(result: xr.Dataset) -> pd.DataFrame:
 @styled
 def training_curves(result: xr.Dataset) -> Figure:
     """J(K; S) along training, a line for every system and setting: medians over seeds."""
-    figure, ax = subplots(6.4, 4.0)
+    figure, ax = subplots(6.8, 4.2)
     swept = [name for name in ("system", *SWEPT.values()) if result.sizes[name] > 1]
     data = training_data(result)
     for (_, line), style in zip(data.groupby(swept or ["system"]), cycle(DASHES), strict=False):
@@ -217,9 +283,9 @@ def training_curves(result: xr.Dataset) -> Figure:
     ax.set_xlabel("iteration")
     ax.set_ylabel("J(K; S), median over seeds")
     if data.cost.max() > 10 * data.cost.min() > 0:
-        ax.set_yscale("log")
+        log_axis(ax, "y")
     ax.legend()
-    figure.suptitle(_settings(result, "medians"))
+    heading(figure, f"{quick_mark(result)}The cost over the seen states along training, {LOWER}", _settings(result, "medians"))
     return figure
 
 
@@ -234,23 +300,31 @@ def horizon_curves(result: xr.Dataset) -> Figure:
     What the caption of [R24, fig:lqr_experiments_h8] says of training well past H = 8.
     """
     rows, letters = summary(result), ("η", "D", "seen")
-    figure, axes = subplots(11.5, 3.9, 1, 3)
-    colours, several = _colours(rows.system), _varied(rows, letters)
-    markers: dict[tuple, str] = {}
+    systems, several = rows.system.unique(), _varied(rows, letters)
+    figure, axes = subplots(11.5, 2.4 * len(systems) + 1.6, len(systems), 3, sharex=True, sharey="col", squeeze=False)
+    looks: dict[tuple, int] = {}
     for line in _groups(rows, letters):
         first = line.iloc[0]
-        marker = markers.setdefault((first.learning_rate, first.dim, first.seen), "os^DvPX*"[len(markers) % 8])
-        look = {"color": colours[first.system], "marker": marker, "markersize": 4, "label": _label(first, several)}
-        for ax, values in zip(axes, (line.diverged / line.runs, *(line[measure] for measure in MEASURES)), strict=True):
-            ax.plot(line.horizon, values, **look)
-    for ax, title in zip(axes, ("share of runs that diverged", *(TITLES[measure] for measure in MEASURES)), strict=True):
+        place = looks.setdefault((first.learning_rate, first.dim, first.seen), len(looks))
+        look = {"color": CATEGORIES[place % 8], "marker": "os^DvPX*"[place % 8], "linestyle": DASHES[place % 4], "markersize": 4.5}
+        row = axes[systems.tolist().index(first.system)]
+        for ax, values in zip(row, (100 * line.diverged / line.runs, *(line[measure] for measure in MEASURES)), strict=True):
+            ax.plot(line.horizon, values, label=_label(first, several).partition(", ")[2] or first.system, **look)
+    for row, system in zip(axes, systems, strict=True):
+        row[0].set_ylabel(f"{system}\nruns that diverged [%]")
+        row[0].set_ylim(-3, 103)
+        for ax in row[1:]:
+            ax.set_ylim(-0.03, 1.12)
+            no_extrapolation(ax, side="left")
+        row[1].set_ylabel(f"median, {LOWER}")
+    for ax, title in zip(axes[0], ("diverged runs", *(TITLES[measure] for measure in MEASURES)), strict=True):
         ax.set_title(title, fontsize=9)
+    for ax in axes[-1]:
         ax.set_xlabel("horizon H")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.set_ylim(bottom=-0.03)
-    axes[1].set_ylabel(f"median; {SCALE}", fontsize=9)
-    figure.suptitle(f"{_settings(result, 'medians')}; a line ends where half of the runs diverge")
-    legend_below(axes[0], 3)
+    settings = f"{_settings(result, 'medians')}; a line ends where half of the runs diverge"
+    heading(figure, f"{quick_mark(result)}{_diverging(rows)}", settings)
+    legend_below(axes[0, 0], min(len(looks), 4))
     return figure
 
 
@@ -264,7 +338,7 @@ def _settings(result: xr.Dataset, shown: str = "median and quartiles", said_else
     cut = [f"gradients cut at norm {result.attrs['clip']:g}"] if "clip" in result.attrs else []
     settings = ", ".join([*fixed, *cut, f"{result.attrs['iterations']:,} iterations"])
     seeds = result.sizes["seed"]
-    return f"{quick_mark(result)}{settings}; " + ("one seed" if seeds == 1 else f"{shown} of {seeds} seeds")
+    return f"{settings}; " + ("one seed" if seeds == 1 else f"{shown} of {seeds} seeds")
 
 
 def _with(result: xr.Dataset, beside: xr.Dataset | None) -> pd.DataFrame:
@@ -323,5 +397,5 @@ def _label(row: pd.Series, letters: list[str]) -> str:
 
 
 def _colours(systems: Iterable[str]) -> dict[str, str]:
-    others = cycle(COLOURS[len(SYSTEM_COLOURS) :])
+    others = cycle(CATEGORIES[len(SYSTEM_COLOURS) :])
     return {system: SYSTEM_COLOURS.get(system) or next(others) for system in dict.fromkeys(systems)}

@@ -8,17 +8,38 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from offspan.report.results import BLUE, DIVERGED, GREEN, VERMILLION, Report, iteration_axis, legend_below, quartiles, styled, subplots
-from offspan.report.scenes import MARKERS, SEEN, UNSEEN, scene_of, system_of
+from offspan.experiments.network import is_near
+from offspan.report.drawing import (
+    GREEN,
+    GREY,
+    LEFT,
+    LOWER,
+    PINK,
+    SCALE,
+    SEEN,
+    UNSEEN,
+    angle,
+    heading,
+    iteration_axis,
+    legend_below,
+    log_axis,
+    no_extrapolation,
+    short,
+    styled,
+    subplots,
+)
+from offspan.report.results import DIVERGED, Report, quartiles
+from offspan.report.scenes import MARKERS, scene_of, system_of
 from offspan.report.tables import Table, number
 
 OBJECTIVES = {"policy_gradient": "policy gradient", "non_extrapolating": "non-extrapolating", "minimal_cost": "trained on unseen"}
-COLOURS = {"policy_gradient": BLUE, "non_extrapolating": VERMILLION, "minimal_cost": GREEN}
+COLOURS = {"policy_gradient": GREEN, "non_extrapolating": GREY, "minimal_cost": PINK}
 SHOWN = ("policy_gradient", "non_extrapolating")  # with trajectories
 GROUPS = {"seen": SEEN, "unseen": UNSEEN}
 PAPER = {"pendulum": 0.003, "quadcopter-below": 0.032}  # the medians of five seeds that [R24, fig:pend_and_quad_experiments_main] prints
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the horizon
 FRAMES = 50  # of an animation
+CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8}  # behind words on lines
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
@@ -36,15 +57,38 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
             drawn["distribution"] = distribution_figure(result), data
         return drawn
 
+    ends = f"{finding(result)}. "
     captions = {
-        "states": "Initial states; final states under policy gradient; final states under the non-extrapolating controller.",
-        "through-time": "States at six moments, under policy gradient and under the non-extrapolating controller.",
-        "curves": "Costs against iterations, of every seed of the three objectives.",
-        "unseen": "The cost from each unseen state: policy gradient, the non-extrapolating controller, and one that was trained there.",
-        "distribution": "The share of seeds at or below each value of the normalised cost measure.",
+        "states": f"{ends}Initial states; final states under policy gradient; final states under the non-extrapolating controller.",
+        "through-time": f"{ends}States at six moments, under policy gradient and under the non-extrapolating controller.",
+        "curves": f"{_kept(result)}. Costs against iterations, of every seed of the three objectives; dots: the controllers that are kept.",
+        "unseen": f"{_beaten(result)}. The cost from each unseen state: policy gradient, the non-extrapolating controller, and one "
+        "that was trained there.",
+        "distribution": f"{_spread(result)}. The share of seeds at or below each value of the normalised cost measure.",
     }
     tables = {"table": network_table(result), "states": states_table(result)}
     return Report(tables, data, captions, draw, lambda: {"trajectories": animation(result)})
+
+
+def reached(result: xr.Dataset, objective: str, group: str) -> tuple[int, int]:
+    """How many of the trajectories that are shown end at the target, and how many there are."""
+    final = result[f"{objective}_{group}_trajectory"].values[:, -1]
+    there = [bool(is_near(result.attrs["problem"], result.target.values, state)) for state in final]
+    return sum(there), len(there)
+
+
+def finding(result: xr.Dataset) -> str:
+    """How many of the unseen states end at the target, of the runs that are shown."""
+    (learned, count), (baseline, _) = (reached(result, objective, "unseen") for objective in SHOWN)
+    seen, all_seen = reached(result, "policy_gradient", "seen")
+    said = (
+        f"Policy gradient brings {_of(learned, count)} unseen states to the target, the non-extrapolating controller {_of(baseline, count)}"
+    )
+    return said + (f"; of the seen states policy gradient brings {_of(seen, all_seen)}" if seen < all_seen else "")
+
+
+def _of(some: int, count: int) -> str:
+    return f"all {count}" if some == count else f"{some or 'none'} of {count}"
 
 
 def paper_number(result: xr.Dataset) -> float | None:
@@ -171,12 +215,13 @@ def states_figure(result: xr.Dataset) -> Figure:
 
     The form of [R24, fig:pend_and_quad_experiments_main, fig:quad_experiments_add_unseen_initial_states, fig:quad_experiments_dist].
     """
-    figure = Figure(figsize=(10.5, 4.3))
+    figure = Figure(figsize=(10.5, 4.6))
     measure = f"{float(result.normalized_cost.sel(seed=int(result.shown_seed))):.3g}"
+    learned, baseline = (f"{_of(*reached(result, objective, 'unseen'))} unseen at the target" for objective in SHOWN)
     panels = [
-        ("initial states", "policy_gradient", 0),
-        (f"final states, policy gradient\nnormalised cost measure {measure}", "policy_gradient", -1),
-        ("final states, non-extrapolating controller\nnormalised cost measure 1", "non_extrapolating", -1),
+        ("at the start", "policy_gradient", 0),
+        (f"at the end, policy gradient (measure {measure}):\n{learned}", "policy_gradient", -1),
+        (f"at the end, non-extrapolating (measure 1):\n{baseline}", "non_extrapolating", -1),
     ]
     for place, (title, objective, time) in enumerate(panels, start=1):
         ax = _axes(figure, result, 1, 3, place)
@@ -194,10 +239,16 @@ def time_figure(result: xr.Dataset) -> Figure:
         for column, share in enumerate(SHARES):
             ax = _axes(figure, result, len(SHOWN), len(SHARES), row * len(SHARES) + column + 1)
             _draw(ax, result, objective, round(share * int(result.attrs["horizon"])))
-            ax.set_title(f"{OBJECTIVES[objective]}\n{share:.0%} of the time" if column == 0 else f"{share:.0%}", fontsize=9)
+            ax.set_title(f"{OBJECTIVES[objective]}\n{_moment(result, share)}" if column == 0 else _moment(result, share), fontsize=9)
             scene_of(result).compact(ax)
     _finish(figure, result)
     return figure
+
+
+def _moment(result: xr.Dataset, share: float) -> str:
+    """In seconds, for a system that has a time step."""
+    time, step = round(share * int(result.attrs["horizon"])), result.attrs.get("time_step")
+    return f"step {time}" if step is None else f"{time * step:.2g} s"
 
 
 @styled
@@ -210,64 +261,118 @@ def animation(result: xr.Dataset) -> list[Any]:
     canvas = FigureCanvasAgg(figure)
     axes = {objective: _axes(figure, result, 1, 2, place) for place, objective in enumerate(SHOWN, start=1)}
     for objective, ax in axes.items():
-        ax.set_title(OBJECTIVES[objective])
+        ax.set_title(f"{OBJECTIVES[objective]}\n{_of(*reached(result, objective, 'unseen'))} unseen end at the target", fontsize=9)
     figure.legend(handles=_handles(result), loc="lower center", ncols=4, fontsize=8)
-    seconds = figure.text(0.5, 0.95, "", ha="center", fontsize=9)
+    seconds = figure.text(0.5, 0.95, "", ha="center", fontsize=10)
     images = []
     for time in np.unique(np.linspace(0, int(result.attrs["horizon"]), FRAMES).round().astype(int)).tolist():
         drawn = [artist for objective, ax in axes.items() for artist in _draw(ax, result, objective, time)]
         step = result.attrs.get("time_step")
         seconds.set_text(f"time step {time}" if step is None else f"{time * step:.2f} s")
         canvas.draw()
-        # One palette for all frames, so that colours do not flicker.
-        image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-        images.append(image.quantize(palette=images[0]) if images else image.quantize(128))
+        images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
         for artist in drawn:
             artist.remove()
-    return images
+    # One palette of the first and the last frame for all, without dithering, so that what stands still stays the same pixels.
+    both = Image.new("RGB", (images[0].width, 2 * images[0].height))
+    both.paste(images[0], (0, 0))
+    both.paste(images[-1], (0, images[0].height))
+    palette = both.quantize(96, dither=Image.Dither.NONE)
+    return [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
 
 
 @styled
 def curves_figure(result: xr.Dataset) -> Figure:
-    """The cost over the states that were trained on, for each objective and seed."""
-    figure, axes = subplots(10.5, 3.4, 1, 3, sharey=True)
+    """The cost over the states that were trained on, for each objective and seed, with the controllers that are kept."""
+    figure, axes = subplots(10.5, 3.8, 1, 3, sharey=True)
+    first = [result[f"{objective}_curve"].values[:, 0] for objective in COLOURS]
+    top = 3 * np.nanmax(np.concatenate(first))  # spikes of single updates go beyond
+    beyond = 0
     for ax, (objective, colour) in zip(axes, COLOURS.items(), strict=True):
-        curves = result[f"{objective}_curve"].values
-        ax.plot(result.iteration, curves.T, color=colour, linewidth=0.8, alpha=max(0.15, 0.8 / len(curves) ** 0.5))
+        curves, kept = result[f"{objective}_curve"].values, result[f"{objective}_training_cost"].values
+        ax.plot(result.iteration, np.minimum(curves, 2 * top).T, color=colour, linewidth=0.8, alpha=max(0.15, 0.8 / len(curves) ** 0.5))
+        places = _kept_at(curves, kept)
+        ax.plot(result.iteration.values[places], kept, "o", color=colour, markeredgecolor="black", markersize=5, zorder=3)
         over = "unseen" if objective == "minimal_cost" else "seen"
         ax.set_title(f"{OBJECTIVES[objective]}: J over the {over} states", fontsize=9)
-        ax.set_yscale("log")
+        last = int(result.iteration.values[np.isfinite(curves).any(axis=0)].max())
+        ax.set_xlim(-0.02 * last, 1.02 * last)
         iteration_axis(ax, 4)
-    axes[0].set_ylabel("cost J; one line a seed")
-    figure.suptitle(_heading(result))
+        for run, place in np.argwhere(curves > top):
+            beyond += 1
+            said = f"▲ {short(float(curves[run, place]))}"
+            ax.annotate(
+                said, (float(result.iteration[place]), 0.995), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=7
+            )
+    log_axis(axes[0], "y")
+    axes[0].set_ylim(top=top)
+    axes[0].set_ylabel(f"cost J, {LOWER}; one line a seed")
+    marks = "dots: the controllers that are kept, the best of each run" + ("; ▲: a peak beyond the axis" if beyond else "")
+    heading(figure, f"{_quick(result)}{_kept(result)}", f"{result.attrs['name']}, {marks}")
     return figure
+
+
+def _kept(result: xr.Dataset) -> str:
+    """What the kept controllers of policy gradient cost where they were trained."""
+    costs = result.policy_gradient_training_cost.where(result.policy_gradient_status != DIVERGED).dropna("seed").values
+    diverged = result.sizes["seed"] - len(costs)
+    ends = f"; {diverged} of {result.sizes['seed']} runs diverged" if diverged else ""
+    if not len(costs):
+        return f"All {diverged} runs of policy gradient diverged"
+    low, high = short(float(costs.min())), short(float(costs.max()))
+    return f"Policy gradient ends at a cost of {low if low == high else f'{low} to {high}'} over the seen states{ends}"
+
+
+def _kept_at(curves: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Where along each curve the cost of the controller that is kept was recorded, as near as can be."""
+    apart = np.abs(curves - kept[:, None])
+    return np.where(np.isfinite(apart), apart, np.inf).argmin(axis=1)
 
 
 @styled
 def unseen_figure(result: xr.Dataset) -> Figure:
     """The cost from each unseen state: every seed of policy gradient and its median, beside the two controllers compared with."""
-    figure, ax = subplots(max(8.5, 1.0 + 0.8 * result.sizes["unseen"]), 4.0)
+    figure, ax = subplots(max(8.5, 1.0 + 0.8 * result.sizes["unseen"]), 4.4)
     places = np.arange(result.sizes["unseen"])
-    costs = result.policy_gradient_unseen_cost.where(result.policy_gradient_status != DIVERGED, np.inf)
+    costs = _unseen_costs(result)
     for offset, of_seed in zip(np.linspace(-0.12, 0.12, len(costs)), costs.values, strict=True):
         ax.plot(places + offset, of_seed, ".", color=COLOURS["policy_gradient"], markersize=4, alpha=0.5)
-    dash = {"color": COLOURS["policy_gradient"], "markersize": 24, "markeredgewidth": 2}
+    dash = {"color": COLOURS["policy_gradient"], "markersize": 24, "markeredgewidth": 2.5}
     ax.plot(places, quartiles(costs).sel(quantile=0.5), "_", label="policy gradient: median, dots are seeds", **dash)
     baseline = result.non_extrapolating_unseen_cost.sel(baseline_seed=int(result.shown_baseline_seed))
     ax.plot(places, baseline, "^", color=COLOURS["non_extrapolating"], label="non-extrapolating")
     least = result.minimal_cost_unseen_cost.sel(baseline_seed=int(result.least_seed))
-    ax.plot(places, least, "s", color=COLOURS["minimal_cost"], markerfacecolor="none", label="trained on the unseen states")
-    ax.set_yscale("log")
-    system = system_of(result)
-    states = np.round(result.unseen_state.values[:, list(system.position)], 3)
-    ax.set_xticks(places, [", ".join(f"{value:g}" for value in state) for state in states], fontsize=8)
-    ax.set_xlabel("unseen initial state: " + ", ".join(system.coordinates[d].label for d in system.position))
-    ax.tick_params(axis="x", rotation=0 if len(system.position) == 1 or len(places) < 6 else 25)
+    ax.plot(
+        places, least, "s", color=COLOURS["minimal_cost"], markerfacecolor="none", markeredgewidth=1.6, label="trained on the unseen states"
+    )
+    log_axis(ax, "y")
+    position = [system_of(result).coordinates[d] for d in system_of(result).position]
+    texts = [
+        "\n".join(
+            angle(float(value)) if "[rad]" in one.label else f"{round(float(value), 3):g}".replace("-", "−")
+            for value, one in zip(state, position, strict=True)
+        )
+        for state in result.unseen_state.values[:, list(system_of(result).position)]
+    ]
+    ax.set_xticks(places, texts, fontsize=8)
+    ax.set_xlabel("unseen initial state: " + ", ".join(one.label for one in position))
     ax.set_xlim(-0.5, len(places) - 0.5)
-    ax.set_ylabel("cost J from that state")
+    ax.set_ylabel(f"cost J from that state, {LOWER}")
     legend_below(ax, 3)
-    figure.suptitle(_heading(result))
+    heading(figure, f"{_quick(result)}{_beaten(result)}", _settings(result))
     return figure
+
+
+def _unseen_costs(result: xr.Dataset) -> xr.DataArray:
+    return result.policy_gradient_unseen_cost.where(result.policy_gradient_status != DIVERGED, np.inf)
+
+
+def _beaten(result: xr.Dataset) -> str:
+    """From how many unseen states policy gradient costs less than the non-extrapolating controller, in the median over seeds."""
+    median = quartiles(_unseen_costs(result)).sel(quantile=0.5).values
+    baseline = result.non_extrapolating_unseen_cost.sel(baseline_seed=int(result.shown_baseline_seed)).values
+    lower = _of(int((median < baseline).sum()), len(median))
+    return f"From {lower} unseen states the median cost of policy gradient is below that of the non-extrapolating controller"
 
 
 @styled
@@ -277,25 +382,34 @@ def distribution_figure(result: xr.Dataset) -> Figure:
     finite = measures[np.isfinite(measures)]
     # A logarithmic axis has no place for a seed that beats J̃*(U), which is but an estimate: such are drawn at its left end.
     finite = np.maximum(finite, finite[finite > 0].min(initial=1.0) / 2)
-    figure, ax = subplots(6.4, 4.0)
-    ax.step(finite, np.arange(1, len(finite) + 1) / len(measures), where="post", color=BLUE)
+    figure, ax = subplots(7.2, 4.3)
+    colour = COLOURS["policy_gradient"]
+    ax.step(finite, np.arange(1, len(finite) + 1) / len(measures), where="post", color=colour)
     for share, value in zip((0.25, 0.5, 0.75), quartiles(result.normalized_cost).values, strict=True):
         if np.isfinite(value):
-            ax.plot(value, share, "o", color=BLUE, markersize=5)
-            ax.annotate(f"{share:.0%}: {value:.2g}", (value, share), xytext=(6, -10), textcoords="offset points", fontsize=8)
+            ax.plot(value, share, "o", color=colour, markersize=5)
+            ax.annotate(f"{share:.0%} of seeds: {value:.2g}", (value, share), (8, -10), textcoords="offset points", fontsize=8, bbox=CLEAR)
     if (said := paper_number(result)) is not None:
-        ax.axvline(said, color="black", linestyle="--", linewidth=0.9)
-        text = f"the paper: {said:g}  ({np.mean(measures <= said):.0%} of seeds are at or below)"
-        ax.text(said, 1.02, text, ha="center", fontsize=8, transform=ax.get_xaxis_transform())
-    ax.axvline(1.0, color="0.6", linestyle=":", linewidth=0.9)
-    ax.set_xscale("log")
+        ax.axvline(said, color="black", linestyle=":", linewidth=1.2)
+        text = f"the paper: {said:g}\n({np.mean(measures <= said):.0%} of seeds are at or below)"
+        ax.annotate(text, (said, 0.97), (-4, 0), textcoords="offset points", ha="right", va="top", fontsize=8, bbox=CLEAR)
+    log_axis(ax, "x")
     ax.set_ylim(0.0, 1.0)
+    if said is not None:
+        ax.set_xlim(left=min(ax.get_xlim()[0], said / 20))  # room for its words
+    ax.set_xlim(right=max(ax.get_xlim()[1], 1.3))
+    no_extrapolation(ax, "x")
     diverged = int((result.policy_gradient_status == DIVERGED).sum())
-    label = "normalised cost measure of a seed: 1 = no extrapolation, 0 = perfect"
-    ax.set_xlabel(label + (f"; {diverged} diverged" if diverged else ""), fontsize=9)
+    ax.set_xlabel(f"normalised cost measure of a seed, {LEFT}" + (f"; {diverged} of {len(measures)} seeds diverged" if diverged else ""))
     ax.set_ylabel("share of seeds at or below")
-    figure.suptitle(_heading(result))
+    heading(figure, f"{_quick(result)}{_spread(result)}", f"{result.attrs['name']}; {SCALE}")
     return figure
+
+
+def _spread(result: xr.Dataset) -> str:
+    """The normalised cost measure over seeds."""
+    seeds = result.sizes["seed"]
+    return f"Normalised cost measure {measure_text(result)}, " + ("of one seed" if seeds == 1 else f"median (quartiles) of {seeds} seeds")
 
 
 def _axes(figure: Figure, result: xr.Dataset, rows: int, columns: int, place: int) -> Any:
@@ -321,11 +435,15 @@ def _handles(result: xr.Dataset) -> list[Line2D]:
 
 
 def _finish(figure: Figure, result: xr.Dataset) -> None:
-    figure.get_layout_engine().set(rect=(0.0, 0.0, 1.0, 0.95))  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
+    if scene_of(result).projection == "3d":  # whose labels the layout does not know of
+        figure.get_layout_engine().set(rect=(0.0, 0.05, 0.96, 0.95))  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     figure.legend(handles=_handles(result), loc="outside lower center", ncols=4)
-    figure.suptitle(f"{_heading(result)}; shown: seed {int(result.shown_seed)}")
+    heading(figure, f"{_quick(result)}{finding(result)}", f"{_settings(result)}; shown: seed {int(result.shown_seed)}, the median one")
 
 
-def _heading(result: xr.Dataset) -> str:
-    quick = f"QUICK LOOK ({result.attrs['iterations']:,} iterations): " if result.attrs["quick"] else ""
-    return f"{quick}{result.attrs['name']}: normalised cost measure {measure_text(result)} over {result.sizes['seed']} seeds"
+def _quick(result: xr.Dataset) -> str:
+    return f"QUICK LOOK ({result.attrs['iterations']:,} iterations): " if result.attrs["quick"] else ""
+
+
+def _settings(result: xr.Dataset) -> str:
+    return f"{result.attrs['name']}: normalised cost measure {measure_text(result)} over {result.sizes['seed']} seeds, {SCALE}"

@@ -8,9 +8,10 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quick_mark, styled, subplots
+from offspan.report.drawing import CATEGORIES, DASHES, LOWER, MARKERS, heading, legend_below, log_axis, styled, subplots
+from offspan.report.results import DIVERGED, Report, quick_mark
 from offspan.report.tables import Table, from_columns, number
-from offspan.report.ways import DASHES, MARKERS, with_whiskers
+from offspan.report.ways import most_trained, with_whiskers
 
 TRAINED = 2.0  # a run has trained where J(S) is at most this many times the lowest of all runs with the same horizon
 OVERFLOW = 1e100  # a cost beyond it counts as ∞; between numbers below it, one can interpolate
@@ -19,7 +20,8 @@ CAPTION = "Share of runs that trained, and what these cost on the unseen states,
 
 def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     data, by = summary(result), str(result.attrs["compare_by"])
-    return Report({"table": way_table(result, data)}, data, {by: CAPTION.format(by=by)}, lambda: {by: (figure(result, data), data)})
+    caption = f"{most_trained(data)}. {CAPTION.format(by=by)}"
+    return Report({"table": way_table(result, data)}, data, {by: caption}, lambda: {by: (figure(result, data), data)})
 
 
 def trained(result: xr.Dataset) -> xr.DataArray:
@@ -76,7 +78,7 @@ def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
 @styled
 def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
     """By horizon, a line for each way; by noise, a line for each horizon."""
-    drawn, (left, right) = subplots(9.5, 4.2, 1, 2)
+    drawn, (left, right) = subplots(9.8, 4.6, 1, 2)
     by_noise = result.attrs["compare_by"] == "noise"
     lines = result.horizon.values if by_noise else result.way.values
     places = np.arange(result.sizes["way"] if by_noise else result.sizes["horizon"])
@@ -84,21 +86,36 @@ def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
         some: Any = rows[(rows.horizon if by_noise else rows.way) == line]
         x, label = places + 0.06 * (i - (len(lines) - 1) / 2), f"H = {line}" if by_noise else line
         left.plot(
-            x, 100 * some.trained / some.runs, color=COLOURS[i], marker=MARKERS[i], markersize=5, linestyle=DASHES[i % 4], label=label
+            x,
+            100 * some.trained / some.runs,
+            color=CATEGORIES[i % 8],
+            marker=MARKERS[i % 8],
+            markersize=5,
+            linestyle=DASHES[i % 4],
+            label=label,
         )
-        with_whiskers(right, x, some, "relative_cost", COLOURS[i], MARKERS[i], label)
+        with_whiskers(right, x, some, "relative_cost", CATEGORIES[i % 8], MARKERS[i % 8], label)
         worst = some.relative_cost_worst
-        right.scatter(x, np.where(np.isfinite(worst), worst, np.nan), color=COLOURS[i], marker="_", s=60)
+        right.scatter(x, np.where(np.isfinite(worst), worst, np.nan), color=CATEGORIES[i % 8], marker="_", s=60)
         infinite = x[np.isinf(worst)]
-        right.plot(infinite, np.full(len(infinite), 0.97), "^", color=COLOURS[i], transform=right.get_xaxis_transform())
-    left.set(title="runs that trained", ylabel="share [%]", ylim=(-3, 103))
-    right.set(title="J(U) of these: median, quartiles and worst (▲: ∞)", ylabel="relative to training on U")
+        for place in infinite:
+            right.annotate(
+                "▲ ∞", (place, 0.995), xycoords=("data", "axes fraction"), color=CATEGORIES[i % 8], ha="center", va="top", fontsize=8
+            )
+    left.set(title="runs that trained", ylabel="share [%], better ↑", ylim=(-3, 103))
+    right.set(title="the cost of these on U: median, quartiles, worst", ylabel=f"J(U) over that of training on U, {LOWER}")
+    right.title.set_fontsize(9)
     if np.nanmax(rows.relative_cost_worst) > 10:
-        right.set_yscale("log")
-    right.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
+        log_axis(right, "y")
+    right.axhline(1.0, color="0.35", linewidth=0.9, linestyle="--", zorder=0)
+    right.annotate(
+        "as if trained on U", (0.995, 1.0), (0, -1.5), ("axes fraction", "data"), "offset points", ha="right", va="top", fontsize=8
+    )
     for ax in (left, right):
         ax.set_xticks(places, [f"{value:g}" for value in (result.noise.values if by_noise else result.horizon.values)])
         ax.set_xlabel("standard deviation of the noise in each step" if by_noise else "horizon H")
     legend_below(left, 2 if by_noise else 3)
-    drawn.suptitle(f"{quick_mark(result)}{result.attrs['problem']}, {result.sizes['seed']} seeds, trained on S and tested on U")
+    settings = f"{result.attrs['problem']}, {result.sizes['seed']} seeds, trained on the seen states S and tested on the unseen ones U"
+    settings += "; ▲ ∞: the worst overflows" if np.isinf(rows.relative_cost_worst).any() else ""
+    heading(drawn, f"{quick_mark(result)}{most_trained(rows)}", settings)
     return drawn

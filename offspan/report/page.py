@@ -79,10 +79,13 @@ def check_target(path: Path) -> None:
         raise OffspanError(f"{path} is there already and is no page of offspan; name another file, or move it away.")
 
 
-def write_page(root: Path, runs: list[str], *, paper: bool, target: Path, on_run: Callable[[str], object] = str) -> list[str]:
+def write_page(
+    root: Path, runs: list[str], *, paper: bool, target: Path, on_run: Callable[[str], object] = str, stored: Path | None = None
+) -> list[str]:
     """Writes one page of the runs that are named, of the paper's, or of all under `root` that have a result, to `target`.
 
-    `on_run` is called with each name before it is drawn. Returns a sentence for each run that was left out, as it cannot be read; one that
+    `on_run` is called with each name before it is drawn. Before a quick look stands the full run of the same preset, marked as such, where
+    the folder `stored` has it and `root` has not. Returns a sentence for each run that was left out, as it cannot be read; one that
     is named is an error.
     """
     check_target(target)
@@ -95,7 +98,11 @@ def write_page(root: Path, runs: list[str], *, paper: bool, target: Path, on_run
     sections, left_out = [], []
     for name in names:
         on_run(name)
+        full = name.removesuffix("-quick")
         try:
+            if stored is not None and full not in (name, *every) and RunFolder(stored / full).is_complete():
+                whole_run = section(gather(stored, full))
+                sections.append(whole_run._replace(heading=f"{whole_run.heading}: the stored full run"))
             sections.append(section(gather(root, name)))
         except OffspanError as error:
             if runs:
@@ -130,7 +137,7 @@ def section(run: Gathered) -> Section:
         findings(run.preset, run.result, run.beside),
         [picture(figure, f"{run.name}: {made.captions[name]}") for name, (figure, _) in made.figures().items()],
         list(made.tables.values()),
-        Table(f"{run.name}: where it comes from", ["what", "value"], [[key, _words(one)] for key, one in run.provenance.items()]),
+        Table(f"{run.name}: provenance", ["what", "value"], [[key, _words(one)] for key, one in run.provenance.items()]),
     )
 
 

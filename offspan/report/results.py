@@ -1,17 +1,14 @@
-"""What the reports of all kinds share: the record, statistics over seeds, and how figures look."""
+"""What the reports of all kinds share: the record, and statistics over seeds."""
 
 import importlib
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib.style
 import numpy as np
 import pandas as pd
 import scipy
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from offspan.errors import OffspanError
@@ -20,13 +17,6 @@ from offspan.report.tables import Table
 from offspan.training import Status
 
 DIVERGED = int(Status.diverged)
-# Okabe and Ito's colours; hatches, markers and dashes carry the differences into black and white.
-COLOURS = BLUE, ORANGE, GREEN, PINK, SKY, VERMILLION, YELLOW, BLACK = (
-    *("#0072B2", "#E69F00", "#009E73", "#CC79A7"),
-    *("#56B4E9", "#D55E00", "#F0E442", "#000000"),
-)
-# Decorates a function that draws: matplotlib reads the style when it makes axes, titles and legends.
-styled = matplotlib.style.context(Path(__file__).with_name("style.mplstyle"))
 
 
 class Report(NamedTuple):
@@ -109,20 +99,3 @@ def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     if len(np.unique(a)) < 2 or len(np.unique(b)) < 2:
         return float("nan")
     return float(scipy.stats.spearmanr(a, b).statistic)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def subplots(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
-    """A figure of so many inches, and its axes."""
-    figure = Figure(figsize=(width, height))
-    return figure, figure.subplots(rows, columns, **options)
-
-
-def legend_below(ax: Axes, columns: int, **options: Any) -> None:
-    """The legend of one of the axes, below all of the figure."""
-    ax.get_figure(root=True).legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=columns, **options)  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def iteration_axis(ax: Axes, ticks: int, label: str = "iteration") -> None:
-    ax.set_xlabel(label)
-    ax.locator_params(axis="x", nbins=ticks)
-    ax.xaxis.set_major_formatter("{x:,.0f}")

@@ -7,13 +7,13 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator
 
 from offspan.experiments.registry import SYSTEMS, System
 from offspan.problems import LQR
 from offspan.problems.quadcopter import ROTATIONS
-from offspan.report.results import BLUE, VERMILLION
+from offspan.report.drawing import SEEN, UNSEEN
 
-SEEN, UNSEEN = BLUE, VERMILLION
 MARKERS = {SEEN: "o", UNSEEN: "^"}
 
 
@@ -73,9 +73,12 @@ def _room(ax: Any, result: xr.Dataset) -> None:
     ax.set_box_aspect(high - low)
     for axis, coordinate in zip((ax.xaxis, ax.yaxis, ax.zaxis), system_of(result).coordinates, strict=False):
         axis.set_label_text(coordinate.label, fontsize=8)
-        axis.labelpad = -8
+        axis.labelpad = -5
     ax.tick_params(labelsize=6, pad=-3)
-    ax.locator_params(nbins=4)
+    for axis, below, above in zip((ax.xaxis, ax.yaxis, ax.zaxis), low, high, strict=True):
+        ticks, space = MaxNLocator(4).tick_values(below, above), 0.12 * (above - below)
+        axis.set_ticks([tick for tick in ticks if below + space < tick < above - space])  # at the corners, those of two axes would collide
+        axis.set_major_formatter("{x:g}")
     ax.view_init(elev=18, azim=-60)
     ax.plot(*target[:3], "*", color="black", markersize=14, markerfacecolor="none", zorder=10)
 

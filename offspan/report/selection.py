@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from offspan.report import results
-from offspan.report.results import BLUE, VERMILLION, Estimate, Report, bootstrap, cvar, rank_correlation, ratio, styled, subplots
+from offspan.report.drawing import GREEN, LEFT, LOWER, PINK, heading, iteration_axis, legend_below, log_axis, styled, subplots
+from offspan.report.results import Estimate, Report, bootstrap, cvar, rank_correlation, ratio
 from offspan.report.tables import Table, from_columns, number
 from offspan.selection import Selection
 from offspan.selection.methods import METHODS
@@ -22,10 +23,11 @@ TAIL = 0.2
 GOOD = 1.5  # times the least cost
 MOST_ROWS = 40  # of the table of a choice
 AGAINST_RANDOM = "random = 1 [95 %]"
+LARGEST = 10.0  # an interval that reaches further says no more
 PANELS = {
-    "cost_curve": "cost over all candidates",
+    "cost_curve": f"cost over all candidates, {LOWER}",
     "alignment_curve": "cosine of the gradients\non S and on all candidates",
-    "coverage_curve": "largest distance of a\ncandidate to what is visited",
+    "coverage_curve": f"largest distance of a\ncandidate to what is visited, {LOWER}",
 }
 
 
@@ -51,8 +53,8 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     ranked = pd.DataFrame([{"name": row.name, **row.within._asdict(), "of_medians": row.of_medians} for row in found])
     tables = {"table": main_table(result), "tails": tail_table(result), "correlations": correlation_table(result, found)}
     captions = {
-        "methods": "The outcome of each method of choosing, a dot for each system or start, beside random sets and the best set.",
-        "correlations": "How well each number that is known before or early in training ranks the sets by their outcome.",
+        "methods": f"{finding(result)}. A dot for each system or start, by method of choosing, the cheapest first.",
+        "correlations": f"{_best_ranks(found)}. How well each number that is known before or early in training ranks the sets.",
         "training": "Cost, alignment of gradients and coverage along training.",
     }
     figures = lambda: {  # noqa: E731
@@ -120,7 +122,7 @@ def main_table(result: xr.Dataset) -> Table:
         AGAINST_RANDOM: [_against_random(result, outcome, typical) for outcome in every],
         "rollouts": [f"{outcome.rollouts:,.0f}" for outcome in every],
     }
-    return from_columns(f"{result.attrs['name']}: {_settings(result)}", columns, _note(result))
+    return from_columns(f"{results.quick_mark(result)}{result.attrs['name']}: {_settings(result)}", columns, _note(result))
 
 
 def tail_table(result: xr.Dataset) -> Table:
@@ -236,10 +238,12 @@ def _state(x: np.ndarray) -> str:
 
 @styled
 def methods_figure(result: xr.Dataset) -> Figure:
-    """The outcome of each method, a dot for each run, with its median; behind them the middle half of the runs of random sets."""
-    every = outcomes(result)
-    figure, ax = subplots(7.0, 1.2 + 0.38 * len(every))
-    of_random = every[0].measure
+    """The outcome of each method, a dot for each run, with its median, the cheapest first; behind them the middle half of the runs of
+    random sets."""
+    first, *methods, best = outcomes(result)
+    every = [first, *sorted(methods, key=lambda outcome: outcome.rollouts), best]
+    figure, ax = subplots(7.6, 1.7 + 0.36 * len(every))
+    of_random = first.measure
     finite = np.concatenate([outcome.measure.ravel() for outcome in every])
     finite = finite[np.isfinite(finite) & (finite > 0)]
     least, most = (finite.min(), np.quantile(finite, 0.98)) if len(finite) else (0.1, 1.0)  # where all diverged, or all are optimal
@@ -250,59 +254,99 @@ def methods_figure(result: xr.Dataset) -> Figure:
     for place, outcome in enumerate(reversed(every)):
         values, middle = outcome.measure, typical(outcome.measure)
         shown = values[(values >= least) & (values <= 1.5 * most)]
-        colour = {"random": "#555555", "best": "black"}.get(outcome.name.split()[0], BLUE)
+        colour = {"random": "#555555", "best": "black"}.get(outcome.name.split()[0], GREEN)
         alpha = max(0.06, 0.5 / (1 + values.size / 200))
         ax.scatter(shown, place + rng.uniform(-0.22, 0.22, len(shown)), s=7, color=colour, alpha=alpha)
         if least <= middle <= 1.5 * most:
             ax.plot([middle, middle], [place - 0.34, place + 0.34], color=colour, linewidth=2.5)
         if beyond := int(np.sum(values > 1.5 * most)):
-            ax.annotate(f"{beyond} beyond →", (0.995, place), xycoords=("axes fraction", "data"), ha="right", va="center", fontsize=7)
-    ax.set_yticks(range(len(every)), [outcome.name for outcome in reversed(every)])
-    ax.set_xscale("log")
+            ax.text(1.01, place, f"→ {beyond} beyond", transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=7.5)
+    ax.set_yticks(range(len(every)), [f"{outcome.name}  ({outcome.rollouts:,.0f})" for outcome in reversed(every)])
+    log_axis(ax, "x")
     ax.set_xlim(0.9 * least, 1.6 * most)
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.set_xlabel(
-        "excess cost over all candidates after training, J − J*" if is_lqr(result) else "cost over all candidates after training, J"
-    )
-    ax.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
-    figure.suptitle(_settings(result))
+    ax.set_ylabel("method (rollouts to choose)")
+    J = "excess cost over all candidates after training, J − J*" if is_lqr(result) else "cost over all candidates after training, J"
+    ax.set_xlabel(f"{J}, {LEFT}")
+    legend_below(ax, 2, fontsize=8)
+    heading(figure, f"{results.quick_mark(result)}{finding(result)}", _settings(result))
     return figure
+
+
+def finding(result: xr.Dataset) -> str:
+    """The method with the lowest median of those that are compared, beside random sets and the best one."""
+    first, *methods, best = outcomes(result)
+    ways = [outcome for outcome in methods if not math.isnan(typical(outcome.measure))]
+    if not ways or not math.isfinite(typical(first.measure)):
+        return "Outcomes by method of choosing"
+    lowest = min(ways, key=lambda outcome: typical(outcome.measure))
+    to_random = [ratio(typical(outcome.measure), typical(first.measure)) for outcome in (lowest, best)]
+    what = "excess cost" if is_lqr(result) else "cost"
+    return f"Lowest median: {lowest.name}, {to_random[0]:.2f} of the {what} of random sets; {best.name}: {to_random[1]:.2f}"
 
 
 @styled
 def correlations_figure(result: xr.Dataset, found: list[Correlation]) -> Figure:
     """How well each number that is known before or early in training ranks the random sets."""
     rows = [row for row in found if not np.isnan(row.within.value)]
-    figure, ax = subplots(6.4, 1.2 + 0.3 * len(rows))
+    figure, ax = subplots(7.0, 1.9 + 0.28 * len(rows))
     for place, row in enumerate(reversed(rows)):
         value, low, high = row.within
-        colour, marker = (VERMILLION, "s") if "after" in row.name else (BLUE, "o")
-        ax.plot([low, high], [place, place], color=colour, linewidth=1.5)
-        ax.plot(value, place, marker, color=colour, markersize=5)
+        colour, marker = (PINK, "s") if _is_early(row) else (GREEN, "o")
+        label = "early in training" if _is_early(row) else "before training"
+        ax.plot([low, high], [place, place], color=colour, linewidth=1.5, clip_on=False)
+        ax.plot(value, place, marker, color=colour, markersize=5, clip_on=False, label=label)
         if not is_lqr(result):
-            ax.plot(row.of_medians, place, "x", color="0.3", markersize=5)
+            ax.plot(row.of_medians, place, "x", color="0.3", markersize=5, clip_on=False, label="of medians over seeds")
     ax.set_yticks(range(len(rows)), [row.name for row in reversed(rows)])
     ax.axvline(0, color="0.7", linewidth=0.8)
-    ax.set_xlim(-1, 1)
-    ax.set_xlabel("rank correlation with the outcome, 95 % interval")
-    crosses = "" if is_lqr(result) else ", crosses: of medians over seeds"
-    figure.suptitle(f"{_settings(result)}\ncircles: before training, squares: early in training{crosses}")
+    ax.set_xlim(-1.05, 1.05)
+    ax.set_xticks([-1, -0.5, 0, 0.5, 1], ["−1", "−0.5", "0", "0.5", "1"])
+    ax.set_xlabel("rank correlation with the outcome, better →; 95 % interval")
+    named = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    figure.legend([named[label] for label in sorted(named)], sorted(named), loc="outside lower center", ncols=3)
+    heading(figure, f"{results.quick_mark(result)}{_best_ranks(found)}", _settings(result))
     return figure
+
+
+def _is_early(row: Correlation) -> bool:
+    return "after" in row.name
+
+
+def _best_ranks(found: list[Correlation]) -> str:
+    """What ranks the sets best before training, and early in it."""
+    parts = []
+    for early, when in ((False, "before training"), (True, "early in training")):
+        rows = [row for row in found if _is_early(row) == early and not np.isnan(row.within.value)]
+        if rows:
+            best = max(rows, key=lambda row: row.within.value)
+            parts.append(f"{when} {best.name} (ρ = {best.within.value:.3g})")
+    return f"Ranks sets best: {', '.join(parts)}" if parts else "Nothing ranks the sets"
 
 
 @styled
 def training_figure(result: xr.Dataset) -> Figure:
     """Cost, alignment and coverage during training: of random sets (quartiles), and of the choices of two methods."""
-    figure, axes = subplots(10.0, 3.6, 1, 3)
+    figure, axes = subplots(10.5, 4.0, 1, 3)
     shown = [name for name in ("gramian-logdet" if is_lqr(result) else "farthest", "pilot") if name in result.method.values]
     for ax, (name, label) in zip(axes, PANELS.items(), strict=True):
         _training_panel(ax, result, name, shown)
         ax.set_ylabel(label)
     if np.any(np.isfinite(result.cost_curve)):
-        axes[0].set_yscale("log")
-    results.legend_below(axes[0], 4)
-    figure.suptitle(f"{_settings(result)}: medians over seeds")
+        log_axis(axes[0], "y")
+    axes[1].set_ylim(-1.05, 1.05)
+    axes[2].set_ylim(bottom=0)  # all of it: what differs by little is seen to
+    legend_below(axes[0], 4)
+    heading(figure, f"{results.quick_mark(result)}{_in_training(result, shown)}", f"{_settings(result)}; medians over seeds")
     return figure
+
+
+def _in_training(result: xr.Dataset, shown: list[str]) -> str:
+    """The medians of the cost at the end."""
+    last = result.cost_curve.values[:, :, -1]
+    values = {"random sets": last[:, result.is_random.values].ravel()}
+    values |= {method: last[np.arange(len(last)), _choice(result, method)] for method in shown}
+    medians = {name: float(np.median(np.where(np.isnan(some), np.inf, some))) for name, some in values.items()}
+    return "Median cost at the end: " + ", ".join(f"{_short(value)} of {name}" for name, value in medians.items())
 
 
 def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -> None:
@@ -318,12 +362,12 @@ def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -
     top = 10 * np.nanmax(middle[np.isfinite(middle)], initial=1e-12)
     ax.fill_between(iteration, low, np.minimum(high, top), color="0.88", label="random sets, quartiles")
     ax.plot(iteration, middle, color="0.4", linestyle=":", label="random sets, median")
-    for method, colour, style in zip(shown, (BLUE, VERMILLION), ("-", "--"), strict=False):
+    for method, colour, style in zip(shown, (GREEN, PINK), ("-", "--"), strict=False):
         chosen = curves[np.arange(len(curves)), _choice(result, method)]
         left = ~np.all(np.isnan(chosen), axis=0)
         ax.plot(iteration[left], np.nanmedian(chosen[:, left], axis=0), color=colour, linestyle=style, label=method)
     ax.set_xlim(0, int(iteration[-1]))
-    results.iteration_axis(ax, 4)
+    iteration_axis(ax, 4)
 
 
 def _note(result: xr.Dataset) -> str:
@@ -348,12 +392,14 @@ def _settings(result: xr.Dataset) -> str:
     a = result.attrs
     shape = f", D = {a['dim']}, H = {a['horizon']}" if is_lqr(result) else ""
     chosen = f"{a['choose']} of {result.sizes['candidate']} states"
-    return f"{results.quick_mark(result)}{a['problem']}{shape}, {chosen}, {a['iterations']:,} iterations"
+    return f"{a['problem']}{shape}, {chosen}, {a['iterations']:,} iterations"
 
 
 def _interval(estimate: Estimate) -> str:
+    """With an upper end beyond `LARGEST` as such: how far beyond says nothing."""
     value, low, high = (number(one, ".2f" if abs(one) < 100 else ".0e") for one in estimate)
-    return value if value == "–" else f"{value} [{low}, {high}]"
+    beyond = estimate.high > LARGEST > estimate.value
+    return value if value == "–" else f"{value} [{low}, {f'> {LARGEST:g}' if beyond else high}]"
 
 
 def _short(value: float) -> str:

@@ -8,7 +8,20 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from offspan.report.results import BLUE, COLOURS, DIVERGED, Report, iteration_axis, quick_mark, styled, subplots
+from offspan.report.drawing import (
+    CATEGORIES,
+    DASHES,
+    GREEN,
+    LOWER,
+    heading,
+    iteration_axis,
+    legend_below,
+    log_axis,
+    short,
+    styled,
+    subplots,
+)
+from offspan.report.results import DIVERGED, Report, quick_mark
 from offspan.report.tables import Table, number
 
 SHOWN = 6  # coordinates and states that a figure has room for
@@ -50,37 +63,46 @@ def cost_table(result: xr.Dataset) -> Table:
 @styled
 def training_curves(result: xr.Dataset) -> Figure:
     """From where the whole horizon counts; costs before are of shorter ones."""
-    figure, ax = subplots(6.4, 3.8)
+    figure, ax = subplots(6.4, 4.0)
     whole, since = _whole(result), int(result.attrs.get("since", 0))
     for seed in result.seed.values:
         is_shown = seed == int(result.shown_seed)
         ax.plot(
-            whole.iteration, whole.cost.sel(seed=seed), color=BLUE if is_shown else "0.7", zorder=2 + is_shown, linewidth=1.0 + is_shown
+            whole.iteration, whole.cost.sel(seed=seed), color=GREEN if is_shown else "0.7", zorder=2 + is_shown, linewidth=1.0 + is_shown
         )
     ax.set_xlim(since, int(result.iteration[-1]))
     finite = whole.cost.values[np.isfinite(whole.cost.values)]
     if not len(finite):
         ax.text(0.5, 0.5, "all seeds diverged before the whole horizon counted", transform=ax.transAxes, ha="center", va="center")
     elif finite.min() > 0:
-        ax.set_yscale("log")
+        log_axis(ax, "y")
     iteration_axis(ax, 5, "iteration of policy gradient")
-    ax.set_ylabel("training cost J(S)")
-    others = "" if result.sizes["seed"] == 1 else f" (seed {int(result.shown_seed)} in blue, the others in grey)"
-    figure.suptitle(f"{quick_mark(result)}{result.attrs['name']}: training cost{' once the whole horizon counts' if since else ''}{others}")
+    ax.set_ylabel(f"training cost J(S), {LOWER}")
+    shown, diverged = int(result.shown_seed), int((result.status == DIVERGED).sum())
+    cost = short(float(result.training_cost.sel(seed=shown)))
+    others = "" if result.sizes["seed"] == 1 else f"; seed {shown} in green, the others in grey"
+    words = f"{result.attrs['name']}: training cost{' once the whole horizon counts' if since else ''}{others}"
+    ended = f"; {diverged} of {result.sizes['seed']} seeds diverged" if diverged else ""
+    heading(figure, f"{quick_mark(result)}The best seed ends at J(S) = {cost}{ended}", words)
     return figure
 
 
 @styled
 def trajectories(result: xr.Dataset) -> Figure:
     names = _coordinates(result)[:SHOWN]
-    figure, axes = subplots(6.4, 1.6 * len(names) + 0.8, len(names), 1, sharex=True, squeeze=False)
+    figure, axes = subplots(6.4, 1.6 * len(names) + 1.2, len(names), 1, sharex=True, squeeze=False)
     for d, (ax, name) in enumerate(zip(axes[:, 0], names, strict=True)):
-        for i in range(min(result.sizes["seen"], len(COLOURS))):
-            ax.plot(result.trajectory[i, :, d], color=COLOURS[i], label=f"x{i + 1}")
+        for i in range(min(result.sizes["seen"], len(CATEGORIES))):
+            ax.plot(result.trajectory[i, :, d], color=CATEGORIES[i], linestyle=DASHES[i % 4], label=f"from x{i + 1}")
         ax.set_ylabel(name)
     axes[-1, 0].set_xlabel("time step h")
-    axes[0, 0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=SHOWN)
-    figure.suptitle(f"{quick_mark(result)}{result.attrs['name']}: from the seen states, seed {int(result.shown_seed)}")
+    legend_below(axes[0, 0], SHOWN)
+    shown = int(result.shown_seed)
+    heading(
+        figure,
+        f"{quick_mark(result)}{result.attrs['name']}: trajectories from the seen states",
+        f"seed {shown}, of the lowest training cost",
+    )
     return figure
 
 

@@ -25,6 +25,11 @@ class Table(NamedTuple):
     rows: list[list[str]]
     note: str = ""
 
+    @property
+    def is_large(self) -> bool:
+        """Whether a page folds it."""
+        return len(self.rows) > 24 or len(self.headings) > 9
+
 
 def from_columns(title: str, columns: dict[str, list[str]], note: str = "") -> Table:
     return Table(title, list(columns), [list(cells) for cells in zip(*columns.values(), strict=True)], note)
@@ -74,4 +79,5 @@ def _ascii(sign: str) -> str:
 def number(value: float, form: str) -> str:
     if math.isnan(value):
         return "–"
-    return "∞" if math.isinf(value) else format(value, form)
+    shown = "∞" if math.isinf(value) else format(value, form)
+    return "0" if value == 0 and "e" in shown else shown

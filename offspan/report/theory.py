@@ -11,14 +11,31 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
-from rich import box
+from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from offspan.report import flow
+from offspan.report.drawing import (
+    BROWN,
+    GREEN,
+    GREY,
+    LEFT,
+    LOWER,
+    ORANGE,
+    PINK,
+    SCALE,
+    SEEN,
+    UNSEEN,
+    heading,
+    label_ends,
+    legend_below,
+    log_axis,
+    no_extrapolation,
+    styled,
+    subplots,
+)
 from offspan.report.large_dimension import leading_figure, state_sets_figure, subcritical_figure
-from offspan.report.lqr import SCALE
-from offspan.report.results import BLUE, GREEN, PINK, VERMILLION, legend_below, styled, subplots
 from offspan.report.tables import markdown_rows
 from offspan.theory import illustrations
 from offspan.theory.claims import Claim, Settings
@@ -26,7 +43,6 @@ from offspan.theory.illustrations import Columns, Dynamics, Surfaces
 from offspan.theory.verify import STATEMENTS
 
 VERDICTS = {"holds": "green", "FAILS": "bold red", "does not apply": "yellow"}  # with their colours on the terminal
-SEEN, UNSEEN, OTHER = BLUE, VERMILLION, GREEN
 SURFACES = {(2, True): "sphere", (1, False): "projective plane", (0, False): "Klein bottle", (0, True): "torus"}
 
 
@@ -35,18 +51,21 @@ def statement_text(label: str) -> str:
     return " ".join((inspect.getdoc(STATEMENTS[label]) or "").split())
 
 
-def terminal_claims(claims: list[Claim], settings: Settings) -> RichTable:
-    table = RichTable(title=_title(settings), caption=verdict(claims), box=box.SIMPLE_HEAD)
-    table.add_column("statement, and what was measured", overflow="fold")
-    for heading in ("measured", "", "predicted", ""):
-        table.add_column(heading, justify="right", no_wrap=True)
+def terminal_claims(claims: list[Claim], settings: Settings) -> Group:
+    """Each statement's label on a line of its own, whole at any width, and below it a line for each claim: measured, predicted, verdict."""
+    parts: list[Any] = [Text(_title(settings), "italic"), ""]
     for label, group in groupby(claims, key=lambda claim: claim.label):
-        table.add_row(Text(label, "bold"))
+        parts.append(Text(label, "bold", overflow="fold"))
+        table = RichTable(box=None, show_header=False, pad_edge=False, expand=False)
+        table.add_column(overflow="fold", ratio=1)
+        table.add_column(overflow="fold", justify="right")
         for claim in group:
             shown = "" if claim.verdict == "does not apply" else claim.verdict
             colour = VERDICTS[claim.verdict]
-            table.add_row(Text(claim.text, "" if shown else colour), *_numbers(claim), Text(shown, colour))
-    return table
+            numbers = Text(" ".join(filter(None, _numbers(claim))) + ("  " if shown else ""))
+            table.add_row(Text("  " + claim.text, "" if shown else colour), numbers.append(shown, colour))
+        parts.append(table)
+    return Group(*parts, "", Text(verdict(claims), "italic"))
 
 
 def markdown_claims(claims: list[Claim], settings: Settings) -> str:
@@ -93,7 +112,7 @@ def _numbers(claim: Claim) -> tuple[str, str, str]:
 def _six_digits(value: float) -> str:
     if math.isnan(value):
         return ""
-    return f"{value:#.6g}" if value == 0 or 1e-4 <= abs(value) < 1e6 else f"{value:.5e}"
+    return "0" if value == 0 else f"{value:#.6g}" if 1e-4 <= abs(value) < 1e6 else f"{value:.5e}"
 
 
 def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
@@ -121,7 +140,7 @@ def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
 @styled
 def intuition_figure(panels: list[Dynamics]) -> tuple[Figure, pd.DataFrame]:
     """Where x ↦ (A + BK) x sends the unit circle, the seen and the unseen direction  [R24, fig:intuition]."""
-    figure, axes = subplots(10.5, 3.9, 1, len(panels), sharex=True, sharey=True)
+    figure, axes = subplots(10.5, 4.4, 1, len(panels), sharex=True, sharey=True)
     turn = np.linspace(0, 2 * np.pi, 200)
     circle = np.array([np.cos(turn), np.sin(turn)])
     rows = []
@@ -136,11 +155,16 @@ def intuition_figure(panels: list[Dynamics]) -> tuple[Figure, pd.DataFrame]:
             rows.append((panel.name, label, *image, np.linalg.norm(image)))
         lengths = [row[4] for row in rows[-2:]]
         ax.set_title(f"{_math(panel.name)}\nseen goes to length {lengths[0]:.2f}, unseen to {lengths[1]:.2f}", fontsize=9)
-        ax.set_aspect("equal")
+        ax.set(aspect="equal", xlim=(-1.15, 1.25), ylim=(-1.15, 1.25), xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+        ax.annotate("seen", (1, 0), (3, -11), textcoords="offset points", color=SEEN, ha="right", weight="bold", fontsize=9)
+        ax.annotate("unseen", (0, 1), (8, 3), textcoords="offset points", color=UNSEEN, weight="bold", fontsize=9)
         ax.set_xlabel("seen direction")
     axes[0].set_ylabel("unseen direction")
     legend_below(axes[0], 3)
-    figure.suptitle("One step of x ↦ (A + BK)x: dashed, the unit circle; solid, its image (rotation by 50°, S = {e₁}, H = 8)")
+    shortened, kept = rows[3][4], rows[-1][4]
+    finding = f"Policy gradient takes the unseen direction to length {shortened:.2f}, the non-extrapolating controller to {kept:.2f}"
+    settings = "One step of x ↦ (A + BK)x: dashed, the unit circle; solid, its image (rotation by 50°, S = {e₁}, H = 8)"
+    heading(figure, finding, settings)
     return figure, pd.DataFrame(rows, columns=["controller", "direction", "seen_coordinate", "unseen_coordinate", "length"])
 
 
@@ -148,19 +172,19 @@ def intuition_figure(panels: list[Dynamics]) -> tuple[Figure, pd.DataFrame]:
 def shift_horizon_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFrame]:
     """Both measures of the shift against H: closed form, one step, training to the end, and the paper's bound."""
     data = pd.DataFrame(columns)
-    figure, axes = subplots(9.5, 3.8, 1, 2, sharey=True)
+    figure, axes = subplots(9.5, 4.4, 1, 2, sharey=True)
     share, bounded = data.horizon / dim, data[data.horizon % dim == 0]
     for ax, measure in zip(axes, ("optimality", "cost"), strict=True):
-        ax.plot(share, data[measure], color=SEEN, label="closed form, any H")
-        ax.plot(share, data[f"one_step_{measure}"], "o", color=SEEN, markersize=3.5, label="one step, η of the proposition")
-        ax.plot(share, data[f"slow_{measure}"], "D", color=UNSEEN, markersize=4.5, label="trained to the end, η / 10")
+        ax.plot(share, data[measure], color=GREEN, label="closed form, any H")
+        ax.plot(share, data[f"one_step_{measure}"], "o", color=GREEN, markersize=3.5, label="one step, η of the proposition")
+        ax.plot(share, data[f"slow_{measure}"], "D", color=PINK, markersize=4.5, label="trained to the end, η / 10")
+        no_extrapolation(ax)
         ax.plot(bounded.horizon / dim, bounded.bound, "_", color="black", markersize=11, label="the paper's bound (H divisible by D)")
         ax.set(title=f"{measure} measure, normalised", xlabel="horizon over dimension  H / D")
-    axes[0].set(ylabel=SCALE, ylim=(0, 1.05))
+    axes[0].set(ylabel=f"normalised measure, {LOWER}", ylim=(0, 1.12))
     legend_below(axes[0], 4, fontsize=8)
-    figure.suptitle(
-        f"Shift, D = {dim}, S = {{e₁}}: a longer horizon extrapolates better, at the learning rate of the proposition above all"
-    )
+    finding = "A longer horizon extrapolates better, at the learning rate of the proposition above all"
+    heading(figure, finding, f"Shift, D = {dim}, S = {{e₁}}; {SCALE}")
     return figure, data
 
 
@@ -168,16 +192,20 @@ def shift_horizon_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFra
 def norm_gap_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     """By how much ‖K_pg‖² exceeds the least norm, against D."""
     data = pd.DataFrame(columns)
-    figure, ax = subplots(6.0, 4.0)
-    for (periods, line), colour, marker in zip(data.groupby("periods"), (SEEN, OTHER, UNSEEN), "os^", strict=True):
+    figure, ax = subplots(6.8, 4.2)
+    ends = []
+    for (periods, line), colour, marker in zip(data.groupby("periods"), (GREEN, ORANGE, PINK), "os^", strict=True):
         ax.plot(line.dim, line.gap, color=colour, linewidth=1)
-        ax.plot(line.dim, line.measured, marker, color=colour, markersize=5, label=_periods(periods))
+        ax.plot(line.dim, line.measured, marker, color=colour, markersize=5)
+        ends.append((line.gap.iloc[-1], _periods(periods), colour))
     bound = data[data.periods == data.periods.min()]
-    ax.plot(bound.dim, bound.lower_bound, color="black", linestyle="--", linewidth=1, label="lower bound (⌈D/2⌉ − 1)/4")
-    ax.set(title="Policy gradient does not find the smallest norm", xlabel="dimension D")
-    ax.set_ylim(bottom=0)
+    ax.plot(bound.dim, bound.lower_bound, color="black", linestyle="--", linewidth=1)
+    ends.append((bound.lower_bound.iloc[-1], "lower bound\n(⌈D/2⌉ − 1)/4", "black"))
+    ax.set(xlabel="dimension D", ylim=(0, 1.06 * data.gap.max()))
+    ax.set_title("markers: one step; lines: closed form", fontsize=9)
+    label_ends(ax, ends)
+    heading(figure, "Policy gradient does not find the smallest norm")
     ax.set_ylabel(r"$\|K_{\mathrm{pg}}\|^2 - \min_{K \in \mathcal{K}_S} \|K\|^2$")
-    ax.legend(title="markers: one step; lines: closed form")
     return figure, data
 
 
@@ -185,19 +213,23 @@ def norm_gap_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
 def weight_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFrame]:
     """Both measures of the shift for Q = diag(1, w, …, w), against w."""
     data = pd.DataFrame(columns)
-    figure, axes = subplots(9.5, 3.8, 1, 2, sharey=True)
+    figure, axes = subplots(9.8, 4.3, 1, 2, sharey=True)
     for ax, measure in zip(axes, ("optimality", "cost"), strict=True):
-        for (periods, line), colour, marker in zip(data.groupby("periods"), (SEEN, UNSEEN), "os", strict=True):
+        ends = []
+        for (periods, line), colour, marker in zip(data.groupby("periods"), (GREEN, PINK), "os", strict=True):
             ax.plot(line.weight, line[measure], color=colour, linewidth=1)
-            ax.plot(line.weight, line[f"one_step_{measure}"], marker, color=colour, markersize=4, label=_periods(periods))
+            ax.plot(line.weight, line[f"one_step_{measure}"], marker, color=colour, markersize=4, clip_on=False)
+            ends.append((line[measure].iloc[-1], _periods(periods), colour))
         ax.set_xscale("symlog", linthresh=1e-2)
         ax.set_xlim(left=-1e-3)
-        ax.set_ylim(bottom=0)
+        ax.set_xticks([0, 0.01, 0.1, 1, 10, 100], ["0", "0.01", "0.1", "1", "10", "100"])
+        ax.set_ylim(0, 1.08 * data.optimality.max())
         ax.axvline(1.0, color="0.6", linewidth=0.8, linestyle=":")
         ax.set(title=f"{measure} measure, normalised", xlabel="weight w of the other directions (at w = 1, Q = I)")
-    axes[0].set_ylabel(SCALE)
-    axes[0].legend(title="markers: one step; lines: closed form")
-    figure.suptitle(f"Shift, D = {dim}, S = {{e₁}}, Q = diag(1, w, …, w): where only e₁ costs, extrapolation is perfect")
+        label_ends(ax, ends)
+    axes[0].set_ylabel(f"normalised measure, {LOWER}")
+    settings = f"Shift, D = {dim}, S = {{e₁}}, Q = diag(1, w, …, w); markers: one step, lines: closed form; {SCALE}"
+    heading(figure, "Where only e₁ costs, extrapolation is perfect", settings)
     return figure, data
 
 
@@ -213,18 +245,21 @@ def _math(name: str) -> str:
 def bounds_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFrame]:
     """Exact values against the theorem's bounds over H."""
     data = pd.DataFrame(columns)
-    figure, axes = subplots(11.0, 3.6, 1, 3)
+    figure, axes = subplots(11.0, 4.0, 1, 3)
     panels = (
         ("rate", "learning rate", "best", "the theorem's largest"),
         ("norm", r"$\mathbb{E}\,\|\nabla J(K^{(1)})\|^2$", "exact", "upper bound"),
         ("gain", "reduction of the ratio, 1 − ratio", "at the best η", "promised at the theorem's η"),
     )
     for ax, (name, label, exact, bound) in zip(axes, panels, strict=True):
-        ax.plot(data.horizon, data[name], "o-", color=SEEN, label=exact)
-        ax.plot(data.horizon, data[f"{name}_bound"], "s--", color=UNSEEN, label=bound)
-        ax.set(yscale="log", xticks=data.horizon, title=label, xlabel="horizon H")
+        ax.plot(data.horizon, data[name], "o-", color=GREEN, label=exact)
+        ax.plot(data.horizon, data[f"{name}_bound"], "s--", color=GREY, label=bound)
+        ax.set(xticks=data.horizon, title=label, xlabel="horizon H")
+        log_axis(ax, "y")
         ax.legend()
-    figure.suptitle(f"The first step on random systems, D = {dim}, one seen state: exact, and by the bounds of the theorem")
+    off = (np.log10(data.norm_bound) - np.log10(data.norm)).round().astype(int)
+    finding = f"The bounds of the theorem on the first gradient are {off.min()} to {off.max()} powers of ten from the exact values"
+    heading(figure, finding, f"The first step on random systems, D = {dim}, one seen state")
     return figure, data
 
 
@@ -232,18 +267,23 @@ def bounds_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFrame]:
 def rates_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     """The best learning rate, and the reduction of the ratio there, over D for each H and |S|."""
     data = pd.DataFrame(columns)
-    figure, axes = subplots(10.0, 4.2, 1, 2)
-    colours, styles = dict(zip(sorted(set(data.horizon)), (SEEN, OTHER, UNSEEN), strict=False)), {1: "-", 2: "--", 4: ":"}
+    figure, axes = subplots(10.8, 4.4, 1, 2)
+    colours, styles = dict(zip(sorted(set(data.horizon)), (GREEN, ORANGE, PINK), strict=False)), {1: "-", 2: "--", 4: ":"}
+    ends = []
     for H, seen in sorted(set(zip(data.horizon, data.seen, strict=True))):
         line = data[(data.horizon == H) & (data.seen == seen)]
         look = {"color": colours[H], "linestyle": styles.get(seen, "-.")}
-        axes[0].plot(line.dim, line.rate, label=f"H = {H:g}, |S| = {seen:g}", **look)
+        axes[0].plot(line.dim, line.rate, **look)
+        ends.append((line.gain.iloc[-1], f"H = {H:g}, |S| = {seen:g}", colours[H]))
         axes[0].plot(line.dim.max() * 1.12, line.rate_limit.iloc[0], "<", color=colours[H], markersize=5)
         axes[1].plot(line.dim, line.gain, **look)
     for ax, title in zip(axes, ("best learning rate η* = a / 2b", "reduction at η*: 1 − ratio = a² / 4b"), strict=True):
-        ax.set(xscale="log", yscale="log", title=title, xlabel="dimension D")
-    legend_below(axes[0], 3)
-    figure.suptitle("Exact law of the first step; triangles: the limit 3|S| / (H(H+1)) for large D")
+        log_axis(ax, "x")
+        log_axis(ax, "y")
+        ax.set(title=title, xlabel="dimension D")
+    label_ends(axes[1], ends)
+    settings = "Exact law of the first step on random systems; triangles at the left: the limit 3|S| / (H(H+1)) for large D"
+    heading(figure, "The best learning rate levels off with D, and for large D what it gains falls as 1/D", settings)
     return figure, data
 
 
@@ -251,16 +291,20 @@ def rates_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
 def systems_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     """How single systems scatter about the law: the share of systems at or below each ratio."""
     data = pd.DataFrame(columns)
-    figure, ax = subplots(6.4, 3.8)
-    for dim, colour, style in zip(sorted(set(data.dim)), (SEEN, OTHER, UNSEEN), ("-", "--", "-."), strict=False):
+    figure, ax = subplots(6.8, 4.2)
+    for dim, colour, style in zip(sorted(set(data.dim)), (GREEN, ORANGE, PINK), ("-", "--", "-."), strict=False):
         ratio = np.sort(data.ratio[data.dim == dim])
         label = f"D = {dim:g}: {np.mean(ratio > 1):.1%} of systems above 1"
         ax.plot(ratio, np.arange(1, len(ratio) + 1) / len(ratio), color=colour, linestyle=style, linewidth=1.5, label=label)
-    ax.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
+    no_extrapolation(ax, "x")
     ax.set_xlim(max(0.3, data.ratio.quantile(0.002)), min(1.5, data.ratio.quantile(0.998)) + 0.02)
-    ax.set(title="Single systems after one step at the best η", xlabel="optimality measure over that of K_no-ext")
+    ax.set(title="single random systems after one step at the best η", xlabel=f"optimality measure over that of K_no-ext, {LEFT}")
+    ax.title.set_fontsize(9)
     ax.set_ylabel("share of systems at or below")
     ax.legend()
+    worst, largest = np.mean(data.ratio[data.dim == data.dim.min()] > 1), np.mean(data.ratio[data.dim == data.dim.max()] > 1)
+    where = f"at D = {data.dim.min():g}, and of {largest:.1%} at D = {data.dim.max():g}"
+    heading(figure, f"One step worsens the measure of {worst:.1%} of the systems {where}")
     return figure, data
 
 
@@ -269,21 +313,23 @@ def dimensions_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     """The probability that the second part of thm:typical_system fails, over D: its bound, the sharp bound, and simulated shares."""
     data = pd.DataFrame(columns)
     horizons = sorted(set(data.horizon))
-    figure, axes = subplots(11.0, 3.8, 1, len(horizons), sharex=True, sharey=True, squeeze=False)
+    figure, axes = subplots(11.0, 4.2, 1, len(horizons), sharex=True, sharey=True, squeeze=False)
     for ax, H in zip(axes[0], horizons, strict=True):
         line = data[data.horizon == H]
-        ax.plot(line.dim, line.theorem, "--", color=UNSEEN, label="bound by the paper's proof")
-        ax.plot(line.dim, line.sharp, color=SEEN, label="bound with exact variances")
+        ax.plot(line.dim, line.theorem, "--", color=GREY, label="bound by the paper's proof")
+        ax.plot(line.dim, line.sharp, color=PINK, label="bound with exact variances")
         weak, failed = (np.where(line[name] > 0, line[name], np.nan) for name in ("alignment_failed", "failed"))
-        ax.plot(line.dim, weak, "o", color=OTHER, markersize=4, label="simulated: alignment below H(H−1)/D")
+        ax.plot(line.dim, weak, "o", color=GREEN, markersize=4, label="simulated: alignment below H(H−1)/D")
         ax.plot(line.dim, failed, "x", color="black", markersize=5, label="simulated: second part fails")
         ax.axhline(1 / 3, color="0.6", linewidth=0.8, linestyle=":")
         enough, proof = line.dim[line.delta > 0.3].iloc[0], 1 + 3 * line.theorem.iloc[0] * (line.dim.iloc[0] - 1)
-        ax.set(xscale="log", yscale="log", ylim=(1e-4, 1.3), xlabel="dimension D")
+        log_axis(ax, "x")
+        log_axis(ax, "y")
+        ax.set(ylim=(1e-4, 1.3), xlabel="dimension D")
         ax.set_title(f"H = {H:g}: for δ = 1/3, D = {enough:.0f} suffices;\nthe proof needs {proof:,.0f}", fontsize=9)
-    axes[0, 0].set_ylabel("probability of failure δ")
+    axes[0, 0].set_ylabel(f"probability of failure δ, {LOWER}")
     legend_below(axes[0, 0], 4, fontsize=8)
-    figure.suptitle("One step helps almost every random system: tens of dimensions are enough (one seen state)")
+    heading(figure, "One step helps almost every random system: tens of dimensions are enough", "one seen state; dotted: δ = 1/3")
     return figure, data
 
 
@@ -291,18 +337,17 @@ def dimensions_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
 def gains_figure(columns: Columns, horizon: int) -> tuple[Figure, pd.DataFrame]:
     """How D (1 − ratio) of single systems closes in on its limit as D grows."""
     data = pd.DataFrame(columns)
-    figure, ax = subplots(6.4, 4.0)
-    ax.fill_between(data.dim, data.q05, data.q95, color=SEEN, alpha=0.15, linewidth=0, label="90 % of systems")
-    ax.fill_between(data.dim, data.q25, data.q75, color=SEEN, alpha=0.3, linewidth=0, label="50 % of systems")
-    ax.plot(data.dim, data["median"], "o-", color=SEEN, markersize=4, label="median system")
-    ax.plot(data.dim, data["mean"], "--", color=OTHER, label="D (1 − ratio of the means), exact")
+    figure, ax = subplots(6.8, 4.4)
+    ax.fill_between(data.dim, data.q05, data.q95, color=GREEN, alpha=0.15, linewidth=0, label="90 % of systems")
+    ax.fill_between(data.dim, data.q25, data.q75, color=GREEN, alpha=0.3, linewidth=0, label="50 % of systems")
+    ax.plot(data.dim, data["median"], "o-", color=GREEN, markersize=4, label="median system")
+    ax.plot(data.dim, data["mean"], "--", color=BROWN, label="D (1 − ratio of the means), exact")
     ax.axhline(data.limit.iloc[0], color="black", linewidth=0.9, linestyle=":", label="limit 2H(H−1)η − H²(H²−1)η²/3")
-    ax.set(
-        xscale="log",
-        xlabel="dimension D",
-        title=f"Single systems close in on the law (H = {horizon}, η = {data.eta.iloc[0]:g}, one seen state)",
-    )
-    ax.set_ylabel("D (1 − ratio), one step of policy gradient")
+    log_axis(ax, "x")
+    ax.set(xlabel="dimension D")
+    ax.set_title("one step of policy gradient on random systems", fontsize=9)
+    heading(figure, "Single systems close in on the law as D grows", f"H = {horizon}, η = {data.eta.iloc[0]:g}, one seen state")
+    ax.set_ylabel("D (1 − ratio), better ↑")
     ax.legend(fontsize=8)
     return figure, data
 
@@ -311,17 +356,23 @@ def gains_figure(columns: Columns, horizon: int) -> tuple[Figure, pd.DataFrame]:
 def end_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure, pd.DataFrame]:
     """How far the law of the first step predicts the end of training."""
     data = pd.DataFrame(columns)
-    figure, ax = subplots(6.4, 4.0)
+    figure, ax = subplots(6.8, 4.4)
     dense = np.linspace(0, data.eta.max(), 200)
-    ax.plot(dense, np.polyval(np.polyfit(data.eta, data.exact, 2), dense), color=SEEN, label="mean after one step: the exact law")
+    ax.plot(dense, np.polyval(np.polyfit(data.eta, data.exact, 2), dense), color=GREEN, label="mean after one step: the exact law")
     simulated = "mean after one step, simulated (± 4 standard errors)"
-    ax.errorbar(data.eta, data["mean"], yerr=4 * data.standard_error, fmt="o", color=SEEN, markersize=4, label=simulated)
-    ax.plot(data.eta, data["median"], "--", color=OTHER, label="median after one step")
+    ax.errorbar(data.eta, data["mean"], yerr=4 * data.standard_error, fmt="o", color=GREEN, markersize=4, label=simulated)
+    ax.plot(data.eta, data["median"], "--", color=BROWN, label="median after one step")
     trained = data.trained_median.where(np.isfinite(data.trained_median))
-    ax.plot(data.eta, trained, "D-.", color=UNSEEN, markersize=4, label="median after training to the end")
-    ax.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
-    ax.set(title=f"Random systems, D = {dim}, H = {horizon}, one seen state", xlabel="learning rate η")
-    ax.set_ylabel("optimality measure over that of K_no-ext")
+    ax.plot(data.eta, trained, "D-.", color=PINK, markersize=4, label="median after training to the end")
+    ax.set_xlim(left=0)
+    no_extrapolation(ax, side="left")
+    ax.set(title="optimality measure over that of K_no-ext", xlabel="learning rate η")
+    ax.title.set_fontsize(9)
+    ax.set_ylabel(f"normalised measure, {LOWER}")
+    shown = data[np.isfinite(data.trained_median)]
+    below = (shown.trained_median < shown["median"]).all()
+    finding = "Training to the end goes further than the first step" if below else "The first step, and the end of training"
+    heading(figure, finding, f"Random systems, D = {dim}, H = {horizon}, one seen state; {SCALE}")
     ax.legend(fontsize=8)
     return figure, data
 
@@ -330,7 +381,7 @@ def end_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure, pd.Dat
 def surfaces_figure(surfaces: Surfaces) -> tuple[Figure, pd.DataFrame]:
     """Polygons with their edges glued in pairs: edges of one colour are one edge of the surface, arrows head to head."""
     words = list(dict.fromkeys(letters for letters, _ in surfaces))
-    figure, axes = subplots(10.0, 6.6, len(words), len(surfaces) // len(words))
+    figure, axes = subplots(10.0, 7.0, len(words), len(surfaces) // len(words))
     rows = []
     for ax, (letters, gluing) in zip(axes.flat, surfaces, strict=True):
         name = SURFACES[gluing.euler_characteristic, gluing.orientable]
@@ -338,13 +389,13 @@ def surfaces_figure(surfaces: Surfaces) -> tuple[Figure, pd.DataFrame]:
         shown = "".join(letter if letter == "A" else "Aᵀ" for letter in letters)
         ax.set_title(f"Tr({shown}): {name}, χ = {gluing.euler_characteristic}\nadds {gluing.term}")
         rows.append((letters, gluing.pairs, gluing.euler_characteristic, gluing.orientable, str(gluing.term)))
-    figure.suptitle("All gluings of two words of four letters; their terms add up to the expectation")
+    heading(figure, "The expectation of a trace is a sum over surfaces", "All gluings of two words of four letters, and what each adds")
     return figure, pd.DataFrame(rows, columns=["word", "pairs", "euler_characteristic", "orientable", "term"])
 
 
 def _draw_polygon(ax: Axes, letters: str, pairs: tuple[tuple[int, int], ...]) -> None:
     corners = np.array([(np.cos(t), np.sin(t)) for t in np.pi * (0.75 - 2 * np.arange(len(letters)) / len(letters))])
-    edges = {k: look for pair, *look in zip(pairs, (SEEN, UNSEEN, OTHER, PINK), "abcd", strict=False) for k in pair}
+    edges = {k: look for pair, *look in zip(pairs, (GREEN, PINK, ORANGE, BROWN), "abcd", strict=False) for k in pair}
     for k, letter in enumerate(letters, start=1):
         colour, label = edges[k]
         start, end = corners[k - 1], corners[k % len(letters)]

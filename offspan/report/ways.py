@@ -9,15 +9,26 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from offspan.report.drawing import (
+    CATEGORIES,
+    DASHES,
+    LOWER,
+    MARKERS,
+    SCALE,
+    heading,
+    legend_below,
+    log_axis,
+    no_extrapolation,
+    styled,
+    subplots,
+)
 from offspan.report.lqr import SYSTEM_COLOURS, TITLES
-from offspan.report.results import COLOURS, DIVERGED, Report, legend_below, quartiles, quick_mark, styled, subplots
+from offspan.report.results import DIVERGED, Report, quartiles, quick_mark
 from offspan.report.tables import Table, from_columns, number
 from offspan.theory.noise import identity_measure
 
 MEASURES = ("normalized_optimality", "normalized_cost")
 TRAINED = 0.01  # a run has trained where J(S) is within this share of the least cost
-MARKERS = "osD^vP*X"
-DASHES = ("-", "--", "-.", ":")
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
@@ -27,9 +38,39 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
         "rollouts": "Both normalised measures against the rollouts of an update, for each estimator of the gradient.",
         "noise": "The optimality measure of the identity along training against ς²ηt, and of each system at the end against the noise ς.",
     }
+    findings = {"horizon": most_trained, "rollouts": _sampled, "noise": _noise}
     drawings = {"horizon": by_horizon, "rollouts": by_rollouts, "noise": by_noise}
-    shown = str(result.attrs["compare_by"])
-    return Report({"table": way_table(result, data)}, data, {shown: captions[shown]}, lambda: {shown: (drawings[shown](result), data)})
+    by = str(result.attrs["compare_by"])
+    caption = f"{findings[by](data)}. {captions[by]}"
+    return Report({"table": way_table(result, data)}, data, {by: caption}, lambda: {by: (drawings[by](result), data)})
+
+
+def most_trained(rows: Any) -> str:
+    """The ways that train the largest and the smallest share of runs at the longest horizon."""
+    rows = rows[rows.horizon == rows.horizon.max()]
+    shares = rows.assign(share=rows.trained / rows.get("runs", 1)).groupby("way", sort=False).share.mean()
+    named = lambda names: f"“{names[0]}”" if len(names) == 1 else f"{len(names)} of the {len(shares)} ways"  # noqa: E731
+    most, fewest = (named(shares.index[shares == share]) for share in (shares.max(), shares.min()))
+    at = f"At H = {rows.horizon.max()}"
+    if shares.max() == shares.min():
+        return f"{at} every way trains {shares.max():.0%} of the runs"
+    return f"{at}, {shares.max():.0%} of the runs train with {most}, {shares.min():.0%} with {fewest}"
+
+
+def _sampled(rows: Any) -> str:
+    """Whether sampled gradients end below the exact one, in every system and both measures."""
+    medians = rows.groupby(["horizon", "system", rows.gradient == "exact"])[list(MEASURES)].max().unstack()
+    if len(set(rows.gradient == "exact")) < 2:
+        return "Measures at the end of training"
+    lower = [(medians[measure, False] < medians[measure, True]).all() for measure in MEASURES]
+    return "Sampled gradients " + ("extrapolate further than exact ones" if all(lower) else "beside exact ones")
+
+
+def _noise(rows: Any) -> str:
+    """The largest median over systems, without noise and with the most."""
+    least, most = (rows[rows.noise == noise].normalized_optimality.max() for noise in (rows.noise.min(), rows.noise.max()))
+    ends = f"from {number(least, '.2f')} (ς = {rows.noise.min():g}) to {number(most, '.2f')} (ς = {rows.noise.max():g})"
+    return f"The largest median of the systems goes {ends}"
 
 
 def trained(result: xr.Dataset) -> xr.DataArray:
@@ -60,9 +101,9 @@ def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
     columns["trained"] = [f"{share:.0%}" for share in rows.trained]
     if rows.diverged.any():
         columns["diverged"] = [f"{share:.0%}" for share in rows.diverged]
-    for heading, name in (("optimality", MEASURES[0]), ("cost", MEASURES[1])):
+    for column, name in (("optimality", MEASURES[0]), ("cost", MEASURES[1])):
         quantiles = zip(rows[f"{name}_low"], rows[name], rows[f"{name}_high"], strict=True)
-        columns[heading] = [f"{number(mid, '.3f')} ({number(low, '.2f')}–{number(high, '.2f')})" for low, mid, high in quantiles]
+        columns[column] = [f"{number(mid, '.3f')} ({number(low, '.2f')}–{number(high, '.2f')})" for low, mid, high in quantiles]
     if result.attrs["compare_by"] == "horizon":
         columns["optimality of the trained"] = [number(value, ".3f") for value in rows[f"{MEASURES[0]}_of_trained"]]
     seeds = result.sizes["seed"]
@@ -74,19 +115,21 @@ def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
 @styled
 def by_horizon(result: xr.Dataset) -> Figure:
     """One line a way; measures over the runs that trained, whose share the first panel shows: medians, with whiskers at the quartiles."""
-    figure, axes = subplots(11.0, 3.9, 1, 3)
+    figure, axes = subplots(11.0, 4.3, 1, 3)
     rows: Any = summary(result)
     for w, way in enumerate(result.way.values):
         of_way = rows[rows.way == way]
         x = of_way.horizon * 1.04 ** (w - (result.sizes["way"] - 1) / 2)
-        axes[0].plot(x, 100 * of_way.trained, color=COLOURS[w], marker=MARKERS[w], markersize=5, linestyle=DASHES[w % 4], label=way)
+        axes[0].plot(
+            x, 100 * of_way.trained, color=CATEGORIES[w % 8], marker=MARKERS[w % 8], markersize=5, linestyle=DASHES[w % 4], label=way
+        )
         for ax, measure in zip(axes[1:], MEASURES, strict=True):
-            with_whiskers(ax, x, of_way, f"{measure}_of_trained", COLOURS[w], MARKERS[w], way)
+            with_whiskers(ax, x, of_way, f"{measure}_of_trained", CATEGORIES[w % 8], MARKERS[w % 8], way)
     axes[0].set(ylabel="runs that trained [%]", ylim=(-3, 103))
     for ax, measure in zip(axes[1:], MEASURES, strict=True):
-        ax.set(title=TITLES[measure], ylim=(0, 1.05))
-        ax.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
-    axes[1].set_ylabel("over the runs that trained")
+        ax.set(title=TITLES[measure], ylim=(0, 1.08))
+        no_extrapolation(ax)
+    axes[1].set_ylabel(f"of the runs that trained, {LOWER}")
     for ax in axes:
         ax.set_xscale("log")
         ax.set_xticks(result.horizon.values, [str(horizon) for horizon in result.horizon.values])
@@ -94,14 +137,14 @@ def by_horizon(result: xr.Dataset) -> Figure:
         ax.set_xlabel("horizon H")
     legend_below(axes[0], 4)
     systems = f"{result.sizes['seed']} random systems, D = {result.attrs['dim']}, |S| = {result.attrs['seen']}"
-    figure.suptitle(f"{quick_mark(result)}{systems}; median and quartiles; 1 = no extrapolation, 0 = perfect")
+    heading(figure, f"{quick_mark(result)}{most_trained(rows)}", f"{systems}; median and quartiles; {SCALE}")
     return figure
 
 
 @styled
 def by_rollouts(result: xr.Dataset) -> Figure:
     """Medians with quartiles against rollouts, and the exact gradient's as a band; at the first horizon."""
-    figure, axes = subplots(9.5, 6.4, 2, result.sizes["system"], sharex=True, sharey=True, squeeze=False)
+    figure, axes = subplots(9.5, 6.6, 2, result.sizes["system"], sharex=True, sharey=True, squeeze=False)
     rows: Any = summary(result.isel(horizon=[0]))
     names = {"two-point": "two points", "reinforce": "REINFORCE"}
     for column, system in enumerate(result.system.values):
@@ -112,16 +155,21 @@ def by_rollouts(result: xr.Dataset) -> Figure:
             ax.axhline(exact[measure], color="0.4", linewidth=1.0, label="exact gradient (band: quartiles)")
             for i, (gradient, label) in enumerate(names.items()):
                 some = of_system[of_system.gradient == gradient].sort_values("rollouts_an_update")
-                with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, COLOURS[i], MARKERS[i], label)
+                with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, CATEGORIES[i], MARKERS[i], label)
             ax.set_xscale("log", base=2)
             ax.xaxis.set_major_formatter("{x:g}")
-            ax.set_ylim(0, None)
+            ax.set_ylim(-0.02, None)
+            no_extrapolation(ax, named=bool(exact[measure] < 0.95))
         axes[0, column].set_title(system)
         axes[1, column].set_xlabel("rollouts an update")
     for ax, label in zip(axes[:, 0], ("optimality measure", "cost measure"), strict=True):
-        ax.set_ylabel(f"{label}, normalised")
+        ax.set_ylabel(f"{label}, {LOWER}")
     legend_below(axes[0, 0], 3)
-    figure.suptitle(f"{quick_mark(result)}Measures at the end of training; 1 = no extrapolation, 0 = perfect")
+    a = result.attrs
+    settings = (
+        f"D = {a['dim']}, H = {int(result.horizon[0])}, |S| = {a['seen']}, {result.sizes['seed']} seeds, {a['iterations']:,} iterations"
+    )
+    heading(figure, f"{quick_mark(result)}{_sampled(rows)}", f"Normalised measures at the end of training; {SCALE}; {settings}")
     return figure
 
 
@@ -133,38 +181,39 @@ def with_whiskers(ax: Axes, x: Any, rows: Any, measure: str, colour: str, marker
 @styled
 def by_noise(result: xr.Dataset) -> Figure:
     """Left: the identity's optimality measure along training against ς²ηt, one line a noise. Right: all systems at the end."""
-    figure, (left, right) = subplots(9.5, 4.0, 1, 2)
+    figure, (left, right) = subplots(9.8, 4.3, 1, 2)
     rows = summary(result.isel(horizon=[0]))
     noisy = [(way, float(noise)) for way, noise in zip(result.way.values, result.noise.values, strict=True) if noise > 0]
     for i, (way, noise) in enumerate(noisy):
         curve = result.normalized_optimality_curve.sel(way=way, system="identity").isel(horizon=0, seed=0)
         scaled = noise**2 * float(result.learning_rate.sel(way=way)) * result.iteration
         left.plot(
-            scaled[1:], curve[1:], color=COLOURS[i], linestyle=DASHES[i % 4], linewidth=max(4.0 - 0.9 * i, 1.0), label=f"ς = {noise:g}"
+            scaled[1:],
+            curve[1:],
+            color=CATEGORIES[i % 8],
+            linestyle=DASHES[i % 4],
+            linewidth=max(4.0 - 0.9 * i, 1.0),
+            label=f"ς = {noise:g}",
         )
     longest = float(max(noise for _, noise in noisy) ** 2 * result.learning_rate.max() * result.iteration[-1])
     times = np.geomspace(1e-6, longest, 200)
     predicted = [identity_measure(int(result.horizon[0]), time) for time in times]
     left.plot(times, predicted, color="black", linewidth=0.8, label="differential equation", zorder=5)
-    left.set(
-        xscale="log",
-        yscale="log",
-        ylim=(1e-6, 1.6),
-        xlabel="ς²ηt",
-        ylabel="optimality measure, normalised",
-        title="identity, along training",
-    )
+    left.set(ylim=(1e-6, 1.6), xlabel="ς²ηt", ylabel=f"optimality measure, {LOWER}", title="identity, along training")
+    log_axis(left, "x")
+    log_axis(left, "y")
     left.legend(loc="lower left")
     places = np.arange(result.sizes["way"])
     for i, system in enumerate(result.system.values):
         some = rows[rows.system == system]
         x = places + 0.08 * (i - (result.sizes["system"] - 1) / 2)
-        with_whiskers(right, x, some, "normalized_optimality", SYSTEM_COLOURS.get(system, COLOURS[i]), MARKERS[i], system)
+        with_whiskers(right, x, some, "normalized_optimality", SYSTEM_COLOURS.get(system, CATEGORIES[i % 8]), MARKERS[i % 8], system)
     right.set_xticks(places, [f"{noise:g}" for noise in result.noise.values])
-    right.set(xlabel="noise ς of each step", title="at the end of training: median and quartiles", ylim=(-0.03, 1.08))
-    right.axhline(1.0, color="0.6", linewidth=0.8, zorder=0)
+    right.set(xlabel="noise ς of each step", title="at the end of training: median and quartiles", ylim=(-0.03, 1.1))
+    right.set_ylabel(f"optimality measure, {LOWER}")
+    no_extrapolation(right)
     right.legend()
     a = result.attrs
     mark = f"D = {a['dim']}, H = {int(result.horizon[0])}, |S| = {a['seen']}, {a['iterations']:,} iterations"
-    figure.suptitle(f"{quick_mark(result)}Noise explores: {mark}; 1 = no extrapolation, 0 = perfect")
+    heading(figure, f"{quick_mark(result)}{_noise(rows)}", f"{mark}; normalised measures, {SCALE}")
     return figure
