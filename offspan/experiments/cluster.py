@@ -29,7 +29,7 @@ from offspan.experiments.executor import Kept, Progress, Work, is_done, say_begu
 from offspan.experiments.spec import Task
 from offspan.experiments.store import pack, unpack
 from offspan.experiments.worker import devices, difference, environments, perform
-from offspan.files import excerpt
+from offspan.files import excerpt, read_bytes
 
 distributed = extra("distributed")
 
@@ -229,7 +229,7 @@ def _read_place(place: str) -> tuple[int, str | None]:
     if re.match(r"(tcp|tls)://[^/:]", place):
         return 0, place
     try:
-        return 0, str(json.loads(Path(place).read_text(encoding="utf-8"))["address"])
+        return 0, str(json.loads(read_bytes(Path(place)))["address"])
     except FileNotFoundError:
         pass
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
