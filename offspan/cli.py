@@ -234,14 +234,17 @@ def list_all(folder: Root = RUNS) -> None:
     )
     for name in preset_names():
         spec = load_preset(name)
+        if console.width < 60:  # too narrow for columns
+            console.print(f"{name}: {spec.title}; {spec.content()}")
         presets.add_row(name, spec.title, spec.content())
-    console.print(presets)
+    if console.width >= 60:
+        console.print(presets)
     runs = Table(
         Column("run", overflow="fold"), "state", "seconds", title=f"\nRuns in {folder}: offspan show NAME", box=None, title_justify="left"
     )
     for run in find_runs(folder):
         seconds = run.provenance().get("seconds")
-        runs.add_row(run.path.name, run.state(), f"{seconds:g}" if isinstance(seconds, int | float) else "")
+        runs.add_row(run.path.name, run.state(), str(seconds) if isinstance(seconds, float) else "")
     console.print(runs if runs.row_count else f"\nNo runs in {folder} yet.")
 
 

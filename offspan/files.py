@@ -115,6 +115,15 @@ def atomic_write_text(path: Path, text: str) -> None:
     atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def is_there(path: Path) -> bool:
+    """Like `Path.exists`, which in some versions of Python answers no where a folder may not be looked into; this raises."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
 def open_file(path: Path) -> io.BufferedReader:
     """For reading. A pipe or a device is refused, as it might be waited for without end."""
     if path.exists() and not path.is_file():

@@ -25,7 +25,18 @@ import offspan
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.registry import check_result, kind, load_spec
 from offspan.experiments.spec import Arrays, Spec, result_attributes, to_toml
-from offspan.files import arrays_in, atomic_write, atomic_write_text, check_declared, excerpt, lock, make_folder, read_arrays, read_bytes
+from offspan.files import (
+    arrays_in,
+    atomic_write,
+    atomic_write_text,
+    check_declared,
+    excerpt,
+    is_there,
+    lock,
+    make_folder,
+    read_arrays,
+    read_bytes,
+)
 
 RESTORE = "put back the file that the run wrote, or move the folder away and run the spec again"
 HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
@@ -92,7 +103,7 @@ class RunFolder:
         return load_spec(self.spec_file)
 
     def is_complete(self) -> bool:
-        return self.result_file.exists()
+        return is_there(self.result_file)
 
     def share_done(self) -> float:
         """How far a run that is not complete has come, from 0 to 1, by its checkpoints."""
@@ -387,7 +398,7 @@ def find_runs(root: Path) -> list[RunFolder]:
 
     def may_be(path: Path) -> bool:
         try:
-            return (path / "spec.toml").is_file()
+            return is_there(path / "spec.toml")
         except PermissionError:
             return True
 
