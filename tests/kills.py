@@ -64,15 +64,15 @@ systems = ["gaussian"]
 dim = [6]
 horizon = [6]
 learning_rate = [1e-3]
-iterations = 20_000
+iterations = 1_000
 [choose]
 k = 2
 method = "pilot"
 """,
     "auditing": """
 seen_states = [[1.0, 0.0]]
-states = 300
-points = 15
+states = 100
+points = 9
 [system]
 problem = "pendulum"
 [controller]
