@@ -33,12 +33,12 @@ test-newest:
 	  rm -rf $(VENV)/newest && $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$python" CONSTRAINTS= test-fast try; \
 	fi
 
-# The same with the oldest versions that pyproject.toml allows: `>=` read as `==`.
+# The same with the oldest versions that pyproject.toml allows: `>=` read as `==`. They may use what newer versions of others deprecate.
 test-oldest:
 	@rm -rf $(VENV)/oldest && mkdir -p $(VENV)/oldest
 	@$(PYTHON) -c 'import tomllib; \
 	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' | sed 's/>=/==/' > $(VENV)/oldest/oldest.txt
-	@$(MAKE) --no-print-directory VENV=$(VENV)/oldest CONSTRAINTS="--constraint $(VENV)/oldest/oldest.txt" test-fast try
+	@PYTEST_ADDOPTS="-W ignore::DeprecationWarning" $(MAKE) --no-print-directory VENV=$(VENV)/oldest CONSTRAINTS="--constraint $(VENV)/oldest/oldest.txt" test-fast try
 
 try: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr --quick --folder $(VENV)/runs
