@@ -47,7 +47,7 @@ try: $(VENV)/.offspan
 coverage: $(VENV)/.test
 	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
 
-# All tests compiled as a user does, with more examples and twenty times their spoilt inputs, and real runs killed at random moments: this takes long.
+# All tests compiled as a user does, with more examples and twenty times their spoilt inputs, and real commands killed at random moments: this takes hours.
 harden: $(VENV)/.test
 	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile --hypothesis-profile thorough
 	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q tests/test_fuzz.py
