@@ -17,7 +17,8 @@ from rich.text import Text
 
 console = Console(markup=False)  # names and folders may have brackets in them
 LINE_SECONDS = 5.0  # between lines of progress in a pipe or a file
-PATIENCE = 8.0  # seconds in which a signal must have ended the command
+PATIENCE = 8.0  # seconds in which a signal must be heard
+CLOSING = 20.0  # more, in which the command must have ended: a cluster is closed, a checkpoint written
 
 
 @contextmanager
@@ -118,6 +119,8 @@ class Stopped(BaseException):
         while (number := cls.ends[0].recv(1)[0]) not in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):
             pass
         time.sleep(PATIENCE)
+        if cls.by is not None:
+            time.sleep(CLOSING)
         cls.by = number
         console.show_cursor()
         cls.tell()

@@ -270,9 +270,11 @@ def _without_interrupts() -> Iterator[None]:
     resource_tracker.ensure_running()  # it would undo the mask for the thread that starts the first process
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    wakened = signal.set_wakeup_fd(-1)  # nobody else is told before the end, either
     try:
         yield
     finally:
+        signal.set_wakeup_fd(wakened, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, handler)
     if pressed:
