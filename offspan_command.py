@@ -8,11 +8,14 @@ from typing import Any
 def main() -> None:
     signal.signal(signal.SIGINT, _stop)
     from offspan.cli import main
+    from offspan.terminal import Stopped
 
     try:
         main()
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to say or to keep
+        if Stopped.by is not None:
+            Stopped.leave()
 
 
 def _stop(number: int, _: Any) -> None:

@@ -98,6 +98,7 @@ def _executor(cluster: str | None) -> Iterator[Any]:
         return
     from offspan.experiments.cluster import Dask
 
+    Stopped.closing = 20.0  # workers that are ended in the middle leave things behind
     with Dask(cluster, say=say) as executor:
         yield executor
 

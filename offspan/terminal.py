@@ -1,5 +1,6 @@
 """What the command line says while it works, in a terminal or in a pipe, and how it ends when it is told to."""
 
+import atexit
 import os
 import signal
 import socket
@@ -17,8 +18,7 @@ from rich.text import Text
 
 console = Console(markup=False)  # names and folders may have brackets in them
 LINE_SECONDS = 5.0  # between lines of progress in a pipe or a file
-PATIENCE = 8.0  # seconds in which a signal must be heard
-CLOSING = 20.0  # more, in which the command must have ended: a cluster is closed, a checkpoint written
+PATIENCE = 8.0  # seconds in which a signal must have ended the command
 
 
 @contextmanager
@@ -92,6 +92,7 @@ class Stopped(BaseException):
     by: ClassVar[int | None] = None
     in_hand: ClassVar[list[Callable[[], str]]] = []  # each says what is left of a work that has begun
     told: ClassVar[bool] = False
+    closing: ClassVar[float] = 0.0  # seconds more, for a command that has heard it and closes a cluster
     ends: ClassVar[tuple[socket.socket, ...]] = ()  # of the wire by which the watching thread hears of signals
 
     @classmethod
@@ -120,7 +121,7 @@ class Stopped(BaseException):
             pass
         time.sleep(PATIENCE)
         if cls.by is not None:
-            time.sleep(CLOSING)
+            time.sleep(cls.closing)
         cls.by = number
         console.show_cursor()
         cls.tell()
@@ -131,6 +132,13 @@ class Stopped(BaseException):
         if not cls.told:
             cls.told = True
             print("; ".join(["offspan: stopped", *(kept() for kept in cls.in_hand)]) + ".", file=sys.stderr, flush=True)
+
+    @classmethod
+    def leave(cls) -> None:
+        """Without taking Python down piece by piece, in which a compiler that is still at work on other threads may crash."""
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(cls.exit_code())
 
     @classmethod
     def exit_code(cls) -> int:
