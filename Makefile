@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: reproduce test examples test-fast test-newest coverage harden lint format lab docs package benchmark constraints clean
+.PHONY: reproduce try test examples test-fast test-newest test-oldest coverage harden lint format lab docs package benchmark constraints clean
 
 reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr
@@ -30,15 +30,24 @@ test-newest:
 	@python="$(NEWEST)"; if [ -z "$$python" ]; then \
 	  echo "No Python 3.13 or 3.12 is installed here, so the newest versions were not tested."; \
 	else \
-	  rm -rf $(VENV)/newest && $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$python" CONSTRAINTS= test-fast && \
-	  $(VENV)/newest/bin/offspan reproduce lqr --quick --folder $(VENV)/newest/runs && \
-	  $(VENV)/newest/bin/offspan report --folder $(VENV)/newest/runs; \
+	  rm -rf $(VENV)/newest && $(MAKE) --no-print-directory VENV=$(VENV)/newest PYTHON="$$python" CONSTRAINTS= test-fast try; \
 	fi
+
+# The same with the oldest versions that pyproject.toml allows: `>=` read as `==`. They may use what newer versions of others deprecate.
+test-oldest:
+	@rm -rf $(VENV)/oldest && mkdir -p $(VENV)/oldest
+	@$(PYTHON) -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"], sep="\n")' | sed 's/>=/==/' > $(VENV)/oldest/oldest.txt
+	@PYTEST_ADDOPTS="-W ignore::DeprecationWarning" $(MAKE) --no-print-directory VENV=$(VENV)/oldest CONSTRAINTS="--constraint $(VENV)/oldest/oldest.txt" test-fast try
+
+try: $(VENV)/.offspan
+	@$(BIN)/offspan reproduce lqr --quick --folder $(VENV)/runs
+	@$(BIN)/offspan report --folder $(VENV)/runs
 
 coverage: $(VENV)/.test
 	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
 
-# All tests compiled as a user does, with more examples and twenty times their spoilt inputs, and real runs killed at random moments: this takes long.
+# All tests compiled as a user does, with more examples and twenty times their spoilt inputs, and real commands killed at random moments: this takes hours.
 harden: $(VENV)/.test
 	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile --hypothesis-profile thorough
 	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q tests/test_fuzz.py

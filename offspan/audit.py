@@ -19,7 +19,7 @@ from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states
 from offspan.exploration import coverage
 from offspan.maps import ExtrapolationMap, grid_states, outcomes
 from offspan.memory import Memory, Parts
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
 from offspan.problems.variants import as_noise_key, is_noisy, without_noise
 from offspan.rollout import Controller, Trajectory, rollout
@@ -149,7 +149,8 @@ def audit(
     >>> round(found.outcome.share, 2), bool(abs(found.suggested.states[0, 1]) > 0.03)  # |x₁| 2⁵ < 1
     (0.03, True)
     """
-    where, n = "audit", problem.state_dim
+    where = "audit"
+    n = as_problem(where, problem).state_dim
     seen = as_states(where, "seen", seen, n)
     box = _as_region(where, region, n)
     centre = np.asarray(seen.mean(axis=0) if at is None else as_floats(where, "at", at, shape=(n,), meaning=f"shape ({n},): one state"))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from offspan.errors import OffspanError, as_floats, as_states, is_false
+from offspan.errors import OffspanError, as_floats, as_states, check_size, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.problems.variants import without_noise
@@ -33,6 +33,7 @@ def minimal_cost(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> Float[Array, ""]
     """
     defined = underdetermined("minimal_cost", problem)
     x0s = as_states("minimal_cost", "x0s", x0s, problem.state_dim)
+    check_size("minimal_cost", "x0s", x0s, power=2)
     return jnp.where(defined, jnp.mean(jnp.sum((x0s @ problem.Q) * x0s, axis=1)), jnp.nan)
 
 
@@ -58,6 +59,7 @@ def nonextrapolating_controller(problem: LQR, x0s: Float[ArrayLike, "s n"]) -> F
     """
     defined = underdetermined("nonextrapolating_controller", problem)
     x0s = as_states("nonextrapolating_controller", "x0s", x0s, problem.state_dim)
+    check_size("nonextrapolating_controller", "x0s", x0s)
     return jnp.where(defined, -jnp.linalg.solve(problem.B, problem.A) @ seen_projector(x0s), jnp.nan)
 
 

@@ -2,26 +2,23 @@
 
 import io
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import jax
 import typer
-from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
-from rich.text import Text
 
 import offspan
 from offspan.errors import OffspanError, check_known
+from offspan.files import make_folder, sentence
+from offspan.terminal import Stopped, console, progress_of, status
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-console = Console(markup=False)  # names and folders may have brackets in them
 show_tracebacks = False  # of errors that are a person's to mend; of others they are always shown
 
 Root = Annotated[Path, typer.Option("--folder", help="Where runs are kept.")]
@@ -96,12 +93,13 @@ def _executor(cluster: str | None) -> Iterator[Any]:
     """Where tasks run."""
     from offspan.experiments.executor import Here
 
-    say = lambda sentence: console.print(sentence, soft_wrap=True)  # noqa: E731
+    say = lambda words: console.print(words, soft_wrap=True)  # noqa: E731
     if cluster is None:
         yield Here(say=say)
         return
     from offspan.experiments.cluster import Dask
 
+    Stopped.closing = 20.0  # workers that are ended in the middle leave things behind
     with Dask(cluster, say=say) as executor:
         yield executor
 
@@ -114,10 +112,13 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
     from offspan.report.tables import latex_table, markdown_table, terminal_table
 
     def kept() -> str:
-        has = any(RunFolder(folder / spec.name).checkpoints.glob("*.npz"))
+        there = RunFolder(folder / spec.name)
+        if there.is_complete():
+            return f"the result of {spec.name} is kept, and the same command draws it"
+        has = any(there.checkpoints.glob("[!.]*.npz"))  # the others are half written
         return f"what was done of {spec.name} is kept, and the same command resumes from there" if has else "nothing was done yet"
 
-    with _progress(spec.name, kept) as progress:
+    with progress_of(spec.name, kept) as progress:
         result = run(spec, folder, progress, executor=executor, doing=lambda what: progress(None, f"{spec.name}: {what}"))
     other = getattr(spec, "compare_with", None)
     beside = RunFolder(folder / other) if other else None
@@ -131,54 +132,9 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
         for suffix, write in (("md", markdown_table), ("tex", latex_table))
         for name, table in made.tables.items()
     }
-    with console.status("drawing …"):
+    with status("drawing …"):
         written = RunFolder(folder / spec.name).save_report(made.figures(), tables, made.animations())
     console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
-
-
-@contextmanager
-def _progress(name: str, kept: Callable[[], str]) -> Iterator[Any]:
-    """A progress bar, as a function of the share done and of what is being done, or None.
-
-    A signal ends the command with a sentence, of which `kept` is the part that says what is left.
-    """
-    columns = BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TimeRemainingColumn()
-
-    def progress(share: float | None, doing: str | None = None) -> None:
-        # Python drops an exception that is raised inside a finaliser, and with it a Ctrl-C at that moment.
-        if Stopped.by is not None:
-            raise Stopped
-        bar.update(task, completed=share, description=doing)
-
-    try:
-        with Progress(TextColumn("{task.description}", markup=False), *columns, console=console) as bar:
-            task = bar.add_task(name, total=1.0)
-            yield progress
-            bar.update(task, completed=1.0, description=name)
-    except (Stopped, KeyboardInterrupt):
-        print(f"offspan: stopped; {kept()}.", file=sys.stderr)
-        raise typer.Exit(Stopped.exit_code()) from None
-
-
-class Stopped(BaseException):
-    """By Ctrl-C, by SIGTERM, which a cluster sends before it kills, or by SIGHUP, when a terminal is closed."""
-
-    by: ClassVar[int | None] = None
-
-    @classmethod
-    def listen(cls) -> None:
-        def stop(signal_number: int, _: Any) -> None:
-            cls.by = signal_number
-            raise cls
-
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and not (name == "SIGHUP" and signal.getsignal(number) is signal.SIG_IGN):  # as under nohup
-                signal.signal(number, stop)
-
-    @classmethod
-    def exit_code(cls) -> int:
-        return 128 + (cls.by or signal.SIGINT)
 
 
 @app.command("select")
@@ -199,7 +155,7 @@ def select_states(
 
     if output is not None and not output.parent.is_dir():
         raise OffspanError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
-    with console.status("choosing …"), warnings.catch_warnings():
+    with status("choosing …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "select: ")  # what it warns of is printed below
         chosen = choose(spec, method, trust_code=trust_code)
     console.print(terminal_table(choice_table(chosen.selection, chosen.candidates)))
@@ -229,7 +185,7 @@ def map_region(
 
     spec = load_spec(Path(run), trust_code=trust_code) if run.endswith(".toml") else None
     stored = find_run(folder, run if spec is None else spec.name)
-    with console.status("drawing …"):
+    with status("drawing …"):
         options: Any = {"points": points, "margin": margin, "trust_code": trust_code}
         made = map_of_run(stored, coordinate, spec=spec, **options)
         found, names = made.map, [made.coordinates[d] for d in made.map.coordinates]
@@ -263,6 +219,8 @@ def audit_controller(
     from offspan.report.page import check_target
     from offspan.report.tables import terminal_table
 
+    if not spec.is_file():
+        raise OffspanError(f"there is no file {str(spec)!r}.")
     path = output or spec.with_suffix(".html")
     check_target(path)
 
@@ -272,7 +230,7 @@ def audit_controller(
         write_page(found, path, asked.title or f"Audit: {asked.name}", *asked.subject())
         console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
 
-    with _progress(spec.stem, lambda: "parts that were finished are kept, and the same command continues with the others") as progress:
+    with progress_of(spec.stem, lambda: "parts that were finished, if any, are kept, and the same command makes the others") as progress:
         audit_file(spec, folder, finish, trust_code=trust_code, progress=progress)
 
 
@@ -287,11 +245,17 @@ def list_all(folder: Root = RUNS) -> None:
     )
     for name in preset_names():
         spec = load_preset(name)
+        if console.width < 60:  # too narrow for columns
+            console.print(f"{name}: {spec.title}; {spec.content()}")
         presets.add_row(name, spec.title, spec.content())
-    console.print(presets)
-    runs = Table("run", "state", "seconds", title=f"\nRuns in {folder}: offspan show NAME", box=None, title_justify="left")
+    if console.width >= 60:
+        console.print(presets)
+    runs = Table(
+        Column("run", overflow="fold"), "state", "seconds", title=f"\nRuns in {folder}: offspan show NAME", box=None, title_justify="left"
+    )
     for run in find_runs(folder):
-        runs.add_row(run.path.name, run.state(), str(run.provenance().get("seconds", "")))
+        seconds = run.provenance().get("seconds")
+        runs.add_row(run.path.name, run.state(), str(seconds) if isinstance(seconds, float) else "")
     console.print(runs if runs.row_count else f"\nNo runs in {folder} yet.")
 
 
@@ -337,11 +301,10 @@ def write_page(
     named = list(dict.fromkeys(runs or []))
     usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
     target = output or folder / f"{usual}.html"
-    with console.status("drawing …") as status:
-        drawing = lambda name: status.update(Text(f"drawing {name} …"))  # noqa: E731
-        left_out = write(folder, named, paper=paper, target=target, on_run=drawing, stored=stored)
-    for sentence in left_out:
-        console.print(f"Left out: {sentence}", soft_wrap=True)
+    with status("drawing …") as update:
+        left_out = write(folder, named, paper=paper, target=target, on_run=lambda name: update(f"drawing {name} …"), stored=stored)
+    for reason in left_out:
+        console.print(f"Left out: {reason}", soft_wrap=True)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
 
 
@@ -374,18 +337,18 @@ def verify(
     settings = theory.Settings(dim, horizon, seeds)
     asked = labels or list(theory.STATEMENTS)
     width = max(map(len, asked))
-    with _executor(cluster) as executor, _progress("verify", lambda: "no claims were written") as progress:
+    with _executor(cluster) as executor, progress_of("verify", lambda: "no claims were written") as progress:
         claims = verify_on(executor, labels or (), settings, lambda share, doing: progress(share, f"{doing:{width}}"))
     console.print(terminal_claims(claims, settings))
     target = folder / "verify"
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     stem = "some-claims" if labels else "claims"  # one statement alone leaves the whole verification as it is
     texts = {f"{stem}.md": markdown_claims(claims, settings), f"{stem}.json": json_claims(claims, settings, offspan.__version__)}
     for name, text in texts.items():
         atomic_write_text(target / name, text)
     console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)
     if figures:
-        with console.status("drawing …"):
+        with status("drawing …"):
             written = RunFolder(target).save_report(theory_figures(), {})
         console.print("Figures and their data: " + ", ".join(str(path) for path in written), soft_wrap=True)
     if not all(claim.holds for claim in claims):
@@ -434,13 +397,13 @@ def main() -> None:
         with suppress(RuntimeError):  # a backend that is already running keeps its devices
             jax.config.update("jax_num_cpu_devices", _cores())
         app()
-    except Stopped:
-        print("offspan: stopped.", file=sys.stderr)
-        sys.exit(Stopped.exit_code())
-    except (OffspanError, OSError) as error:
-        if show_tracebacks:
+    except (Stopped, Exception) as error:
+        if Stopped.by is not None:  # also where something turned it into an error of its own
+            Stopped.tell()
+            sys.exit(Stopped.exit_code())
+        if show_tracebacks or not isinstance(error, OffspanError | OSError):
             raise
-        said = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in str(error))  # no escape sequences from a file
+        said = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in sentence(error))  # no escape sequences from a file
         print(f"offspan: {said}", file=sys.stderr)
         sys.exit(2)
 

@@ -61,6 +61,8 @@ def as_floats(where: str, name: str, value: Any, *, shape: tuple[int | None, ...
         raise OffspanError(f"{where}: `{name}` has complex entries ({array.dtype}); states, controls and matrices are real here.")
     if not jnp.issubdtype(array.dtype, jnp.floating):
         array = array.astype(float)
+    elif array.dtype.itemsize < 4:
+        array = array.astype(jnp.float32)  # there is no linear algebra in half precision
     fits = array.ndim == len(shape) and all(
         have >= 1 if want is None else have == want for have, want in zip(array.shape, shape, strict=True)
     )
@@ -77,6 +79,22 @@ def as_states(where: str, name: str, x0s: Any, state_dim: int | None) -> Array:
     n = "n" if state_dim is None else state_dim
     meaning = f"shape (s, {n}): one state a row, s ≥ 1 (a single state `x` goes in as `x[None, :]`)"
     return as_floats(where, name, x0s, shape=(None, state_dim), meaning=meaning)
+
+
+def check_size(where: str, name: str, X: Array, power: int = 1) -> None:
+    """Raises where all states are zero, or the powers of one state are too small or too large for the precision at hand."""
+    if not is_concrete(X):
+        return
+    sizes, limits = np.abs(np.asarray(X, float)).max(axis=1), jnp.finfo(X.dtype)
+    if not sizes.any():
+        raise OffspanError(f"{where}: `{name}` has no state but zero, from which nothing follows; pass states that are not zero.")
+    least, most = (float(limit) ** (1 / power) for limit in (limits.tiny, limits.max))
+    if len(wrong := sizes[(sizes > 0) & (sizes < least) | (sizes > most)]):
+        wider = "" if X.dtype == np.float64 else ", or compute in float64 (`jax.config.update('jax_enable_x64', True)`)"
+        raise OffspanError(
+            f"{where}: `{name}` has a state of size {wrong[0]:.3g}, but in {X.dtype} sizes must be from {least:.0e} to {most:.0e}; "
+            f"scale the states{wider}."
+        )
 
 
 def as_count(where: str, name: str, value: Any, *, least: int) -> int:

@@ -12,9 +12,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, is_concrete, is_false
+from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, check_size, is_concrete, is_false
 from offspan.host import own_errors
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost, rollout
 
@@ -29,7 +29,7 @@ def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLik
     >>> offspan.visited_states(offspan.shift(3, horizon=2), offspan.Linear(jnp.zeros((3, 3))), offspan.basis(3, 1)).tolist()
     [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
     """
-    x0s = as_states("visited_states", "x0s", x0s, problem.state_dim)
+    x0s = as_states("visited_states", "x0s", x0s, as_problem("visited_states", problem).state_dim)
     with own_errors(problem, controller) as finished:
         visited = finished(jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s))
     return visited[:, : visited_count(problem)]
@@ -83,7 +83,7 @@ def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, sc
     >>> offspan.visited_covariance(offspan.shift(2, horizon=2), offspan.Linear(jnp.zeros((2, 2))), offspan.basis(2, 1)).tolist()
     [[0.25, -0.25], [-0.25, 0.25]]
     """
-    n = problem.state_dim
+    n = as_problem("visited_covariance", problem).state_dim
     Z = visited_states(problem, controller, x0s).reshape(-1, n) / as_scale("visited_covariance", scale, n)[None]
     Z = Z - Z.mean(axis=0, keepdims=True)
     return Z.T @ Z / Z.shape[0]
@@ -97,7 +97,7 @@ def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any
     >>> offspan.coverage(problem, zero, offspan.basis(2, 1), [[0.0, 1.0], [4.0, 4.0]]).tolist()  # e_1 goes to e_2; (4, 4) − e_1 = (3, 4)
     [0.0, 5.0]
     """
-    n = problem.state_dim
+    n = as_problem("coverage", problem).state_dim
     factor = as_scale("coverage", scale, n)[None]
     visited = visited_states(problem, controller, x0s).reshape(-1, n) / factor
     candidates = as_states("coverage", "candidates", candidates, n) / factor
@@ -127,8 +127,20 @@ def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unsee
     >>> [round(c, 9) for c in offspan.gradient_alignment(problem, zero, e[:1], e[1:3]).tolist()]  # e_1 goes to e_2, not to e_3
     [0.4, 0.0]
     """
-    seen = state_gradients(problem, controller, x0s).mean(axis=0)
-    return jax.vmap(cosine, (None, 0))(seen, state_gradients(problem, controller, unseen))
+    where = "gradient_alignment"
+    n = as_problem(where, problem).state_dim
+    S, U = as_states(where, "x0s", x0s, n), as_states(where, "unseen", unseen, n)
+    for name, states in {"x0s": S, "unseen": U}.items() if isinstance(problem, LQR) else ():  # whose gradients are quadratic in x
+        check_size(where, name, states, power=2)
+    on_S, on_U = state_gradients(problem, controller, S).mean(axis=0), state_gradients(problem, controller, U)
+    if is_false(jnp.all(jnp.isfinite(on_S)) & jnp.all(jnp.isfinite(on_U))):
+        raise OffspanError(f"{where}: a gradient is not finite, as costs from these states overflow; pass smaller states.")
+    return jax.vmap(cosine, (None, 0))(_near_one(on_S), jax.vmap(_near_one)(on_U))
+
+
+def _near_one(a: Float[Array, "w"]) -> Float[Array, "w"]:
+    """Times the power of two that makes the largest entry about 1, which changes no angle and no digit: squares do not vanish."""
+    return jnp.ldexp(a, -jnp.frexp(jnp.max(jnp.abs(a)))[1])
 
 
 def cosine(a: Float[Array, "w"], b: Float[Array, "w"]) -> Float[Array, ""]:

@@ -3,10 +3,11 @@
 import functools
 import io
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,50 @@ except ImportError:  # Windows
     fcntl = None
 
 
+LEAST_LIMIT, LARGEST_RATIO = 2**28, 200  # bytes that any file may declare, and how often its own size; real ones compress tenfold
+
+
+def sentence(error: Exception) -> str:
+    """What an error says to a person: one of the system's the file and the reason, without its number."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.strerror}." if error.filename is None else f"{error.filename}: {error.strerror}."
+
+
 def excerpt(error: Exception) -> str:
     """What an error says of a file, for the middle of a sentence: its first line, and not all of it where it quotes the file."""
-    text = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    text = (sentence(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     return text if len(text) <= 160 else f"{text[:157]}…"
+
+
+def check_declared(size: int, declared: int) -> None:
+    """Raises where a file of this size would fill the memory."""
+    if declared > max(LEAST_LIMIT, LARGEST_RATIO * size):
+        raise OffspanError(f"{size:,} bytes that declare {declared / 2**30:.1f} GiB of numbers")
+
+
+def make_folder(path: Path) -> None:
+    """With its parents, unless it is there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise OffspanError(
+            f"{path} cannot be a folder, as there is a file of that name, or of one above it; name another folder, or move the file away."
+        ) from None
 
 
 def atomic_write(path: Path, write: Callable[[Path], Any]) -> None:
     """Calls `write` with a temporary path in the same folder and of the same suffix, then renames that file to `path`.
 
     The temporary file is new and its name cannot be known before, so that nobody can put a link in its place, and threads do not share it.
+    It is locked as long as this process writes it: one that is not was left by a process that was killed, and is removed.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
-    handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    if path.is_dir():
+        raise OffspanError(f"cannot write {str(path)!r}: it is a folder; name a file in it.")
+    _remove_abandoned(path)
+    temporary, handle = _new_temporary(path)
     try:
         temporary.chmod(0o666 & ~_umask())  # as a file that is simply opened; mkstemp makes it private
         write(temporary)
@@ -44,6 +73,34 @@ def atomic_write(path: Path, write: Callable[[Path], Any]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+        if handle is not None:
+            os.close(handle)
+
+
+def _new_temporary(path: Path) -> tuple[Path, int | None]:
+    """A temporary file for `path`, and the handle by which it is locked, where there are locks."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
+        if fcntl is None:
+            os.close(handle)
+            return Path(name), None
+        with suppress(OSError):  # a file system without locks, where nothing is removed either
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return Path(name), handle
+        os.close(handle)  # taken for abandoned by another process, in the moment before it was locked
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Temporary files for `path` that nobody has locked; nothing that does not have such a name."""
+    if fcntl is None:
+        return
+    ours = re.compile(rf"\.([a-z0-9_]{{8}}|\d+)\.{re.escape(path.name)}")  # of version 0.1: the number of its process
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for left in [entry.path for entry in entries if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]:
+            with suppress(OSError), open(left, "rb") as file:  # noqa: PTH123
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(left)  # noqa: PTH108
 
 
 @functools.cache
@@ -58,10 +115,31 @@ def atomic_write_text(path: Path, text: str) -> None:
     atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
+def is_there(path: Path) -> bool:
+    """Like `Path.exists`, which in some versions of Python answers no where a folder may not be looked into; this raises."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def open_file(path: Path) -> io.BufferedReader:
+    """For reading. A pipe or a device is refused, as it might be waited for without end."""
+    if path.exists() and not path.is_file():
+        raise OffspanError(f"{path} is a {'folder' if path.is_dir() else 'pipe or a device'}, where a file is needed.")
+    return path.open("rb")
+
+
+def read_bytes(path: Path) -> bytes:
+    with open_file(path) as file:
+        return file.read()
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file; nothing in it is unpickled."""
     try:
-        file = path.open("rb")
+        file = open_file(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {str(path)!r}.") from None
     with file:
@@ -74,6 +152,8 @@ def arrays_in(file: io.BufferedIOBase, source: str) -> dict[str, np.ndarray]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns of a damaged header before it refuses it
             with np.load(file, allow_pickle=False) as arrays:
+                parts = arrays.zip.infolist()
+                check_declared(sum(part.compress_size for part in parts), sum(part.file_size for part in parts))
                 return {name: arrays[name] for name in arrays.files}
     except Exception as error:  # of a damaged file NumPy and zipfile raise almost anything
         raise OffspanError(f"{source} is not an .npz file of plain arrays ({excerpt(error)}).") from error

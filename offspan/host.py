@@ -52,9 +52,12 @@ def _no_derivative(where, function, shape, primals, tangents):
 
 def as_returned(where: str, found: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     try:
-        array = np.asarray(found, dtype)
+        array = np.asarray(found)
+        array = array if array.dtype.kind == "c" else array.astype(dtype)
     except (TypeError, ValueError):
         raise OffspanError(f"{where} returned a {type(found).__name__} that is no array of numbers.") from None
+    if array.dtype.kind == "c":
+        raise OffspanError(f"{where} returned complex numbers, but states, controls and costs are real.")
     if array.shape != shape:
         raise OffspanError(f"{where} returned shape {array.shape} for a batch of {shape[0]}, but must return shape {shape}.")
     return array

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from offspan.errors import OffspanError, as_count, as_floats, as_states
 from offspan.host import own_errors
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.variants import as_noise_key
 from offspan.rollout import Controller, rollout
 
@@ -54,7 +54,8 @@ def extrapolation_map(
     >>> offspan.extrapolation_map(offspan.identity(2, horizon=3), offspan.Linear(K), {0: [0.0, 1.0], 1: [0.0, 1.0]}).values.tolist()
     [[0.0, 4.0], [1.0, 5.0]]
     """
-    where, n = "extrapolation_map", problem.state_dim
+    where = "extrapolation_map"
+    n = as_problem(where, problem).state_dim
     if not isinstance(axes, Mapping) or len(axes) not in (1, 2) or not all(_is_index(d, n) for d in axes):
         raise OffspanError(
             f"{where}: `axes` must give values for one or two of the coordinates 0..{n - 1}, such as {{0: jnp.linspace(0, 1, 50)}}."
@@ -83,7 +84,7 @@ def costs(problem: Problem, controller: Controller, states: Any, *, key: Any = N
     >>> offspan.costs(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), [[1.0], [4.0]]).tolist()  # (1 + 1/4 + 1/16) x²
     [1.3125, 21.0]
     """
-    x0s = as_states("costs", "states", states, problem.state_dim)
+    x0s = as_states("costs", "states", states, as_problem("costs", problem).state_dim)
     return outcomes("costs", problem, controller, x0s, None, key, samples)[0]
 
 

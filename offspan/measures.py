@@ -13,8 +13,8 @@ from jaxtyping import Array, ArrayLike, Float
 
 from offspan.baselines import riccati_cost, stationary_controller, underdetermined
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_floats, as_states, is_false
-from offspan.problems.base import Problem
+from offspan.errors import OffspanError, as_floats, as_states, check_size, is_false
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.rollout import Controller, as_gain, cost
 from offspan.states import seen_projector, unseen_directions
@@ -48,7 +48,7 @@ def cost_measure(
     >>> float(offspan.cost_measure(offspan.identity(2, horizon=2), -0.5 * jnp.eye(2), offspan.basis(2, 1)))  # ‖e_2/2‖² + ‖e_2/4‖²
     0.3125
     """
-    return _measure("cost_measure", problem, K, seen, unseen, steps=problem.horizon)
+    return _measure("cost_measure", problem, K, seen, unseen, steps=as_lqr("cost_measure", problem).horizon)
 
 
 def normalized_optimality(
@@ -74,7 +74,7 @@ def normalized_cost(
     >>> float(offspan.normalized_cost(problem, -1.0 * jnp.eye(2), seen))  # (1 + 1) / (4 + 16)
     0.1
     """
-    return _normalized("normalized_cost", problem, K, seen, unseen, steps=problem.horizon)
+    return _normalized("normalized_cost", problem, K, seen, unseen, steps=as_lqr("normalized_cost", problem).horizon)
 
 
 def extrapolation(
@@ -97,7 +97,7 @@ def extrapolation(
     >>> float(offspan.extrapolation(problem, half, one, minimal_cost=1.0, baseline_cost=3.0))
     0.15625
     """
-    unseen = as_states("extrapolation", "unseen", unseen, problem.state_dim)
+    unseen = as_states("extrapolation", "unseen", unseen, as_problem("extrapolation", problem).state_dim)
     least = as_floats("extrapolation", "minimal_cost", minimal_cost, shape=(), meaning="one number")
     baseline = as_floats("extrapolation", "baseline_cost", baseline_cost, shape=(), meaning="one number")
     if is_false(baseline > least):
@@ -125,6 +125,7 @@ def lqr_extrapolation(
     where = "lqr_extrapolation"
     lqr = as_lqr(where, problem)
     seen = as_states(where, "seen", seen, lqr.state_dim)
+    check_size(where, "seen", seen)
     U = unseen_directions(seen) if unseen is None else as_states(where, "unseen", unseen, lqr.state_dim)
     if not len(U):
         raise OffspanError(f"{where}: the seen states span the whole space; pass fewer of them, or a set of states as `unseen`.")
@@ -180,8 +181,10 @@ def _unseen_states(where, problem, seen, unseen):
     """States whose sum of a quadratic form is that over U, their number |U|, and whether the measures are defined."""
     seen = as_states(where, "seen", seen, as_lqr(where, problem).state_dim)
     defined = underdetermined(where, problem)
+    check_size(where, "seen", seen)
     if unseen is not None:
         X = as_states(where, "unseen", unseen, problem.state_dim)
+        check_size(where, "unseen", X, power=2)
         return X, X.shape[0], defined
     X = jnp.eye(problem.state_dim, dtype=seen.dtype) - seen_projector(seen)
     count = jnp.round(jnp.trace(X))

@@ -21,7 +21,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_states
 from offspan.host import own_errors
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.problems.variants import Truncated, as_noise_key, is_noisy, layers, without_noise
 
@@ -49,7 +49,7 @@ def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"],
     >>> offspan.rollout(offspan.identity(1, horizon=3), offspan.Linear([[-0.5]]), jnp.array([8.0])).states.tolist()
     [[8.0], [4.0], [2.0], [1.0]]
     """
-    n = problem.state_dim
+    n = as_problem("rollout", problem).state_dim
     x0 = as_floats("rollout", "x0", x0, shape=(n,), meaning=f"shape ({n},), one state (`cost` takes sets of states)")
     key, dtype = as_noise_key("rollout", problem, key), _state_dtype(problem, controller, x0)
     with own_errors(problem, controller) as finished:
@@ -159,7 +159,7 @@ def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"],
     >>> float(offspan.cost(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), jnp.array([[1.0]])))  # 1 + 1/4 + 1/16
     1.3125
     """
-    x0s = as_states("cost", "x0s", x0s, problem.state_dim)
+    x0s = as_states("cost", "x0s", x0s, as_problem("cost", problem).state_dim)
     key = as_noise_key("cost", problem, key)
     if as_count("cost", "samples", samples, least=1) > 1 and key is not None:
         x0s = jnp.repeat(x0s, samples, axis=0)

@@ -31,7 +31,7 @@ LAYERS = [
         "exploration",
         "maps",
     ),
-    *("training", "selection", "suggestions", "audit", "theory", "experiments", "report", "lab", "cli"),
+    *("training", "selection", "suggestions", "audit", "theory", "experiments", "report", "lab", "terminal", "cli"),
 ]
 CORE = LAYERS[: LAYERS.index("experiments")]
 EXTRAS = {"policies": {"onnx", "google", "safetensors"}, "systems": {"mujoco"}}  # imported where they are used
@@ -85,7 +85,7 @@ def test_the_core_needs_only_the_core_libraries(name):
 
 
 def test_without_experiments_reports_and_theory_it_still_trains(tmp_path):
-    gone = ("theory", "experiments", "report", "lab", "cli.py")
+    gone = ("theory", "experiments", "report", "lab", "terminal.py", "cli.py")
     shutil.copytree(PACKAGE, tmp_path / "offspan", ignore=shutil.ignore_patterns(*gone, "__pycache__"))
     assert not any((tmp_path / "offspan" / name).exists() for name in gone)
     script = """

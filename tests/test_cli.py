@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import offspan
-from offspan import cli
+from offspan import cli, terminal
 from offspan.experiments.store import RunFolder
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
@@ -122,7 +122,7 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert "0.129630" in done.stdout
     assert "9 of 9 claims hold." in done.stdout
-    assert "verify ━" in done.stdout  # the progress bar, at its end
+    assert "verify: 100 %" in done.stdout  # its progress, in a pipe
     stored = json.loads((tmp_path / "runs" / "verify" / "some-claims.json").read_text())
     assert stored["settings"] == {"dim": 4, "horizon": 8, "seeds": 5}
     assert {claim["label"] for claim in stored["claims"]} == {"prop:shift", "lem:min_norm"}
@@ -183,3 +183,126 @@ def test_labels_of_statements_are_whole_at_any_width(width):
     assert label in text.replace("\n", "")
     assert "…" not in text
     assert "holds" in text
+
+
+SIGNALLED = """
+import os, signal, sys
+import offspan_command
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run in the background
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, Finder())
+offspan_command.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [("offspan", "; nothing was done yet"), ("jax", "; nothing was done yet"), ("xarray.backends", ""), ("matplotlib.style", "")],
+)
+def test_ctrl_c_while_importing_is_one_sentence(tmp_path, module, said):
+    """Before the command line is there, in what it imports first, and in what it imports when it is needed."""
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, module, "show", "none"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"offspan: stopped{said}.\n")
+
+
+UNANSWERED = """
+import hashlib, os, signal, threading, time
+from offspan import terminal
+
+terminal.PATIENCE = 0.2
+terminal.Stopped.listen()
+with terminal.progress_of("long", lambda: "what was done of long is kept"):
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # minutes, in which Python runs no handler: as in a compiler
+"""
+
+
+def test_a_signal_is_answered_within_seconds_also_where_python_does_not_hear_it():
+    done = subprocess.run([sys.executable, "-c", UNANSWERED], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (143, "offspan: stopped; what was done of long is kept.\n")
+
+
+AGAIN = """
+import gc, signal
+from offspan import terminal
+
+class Finaliser:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+terminal.Stopped.listen()
+try:
+    with terminal.progress_of("long", lambda: "nothing was done yet") as progress:
+        Finaliser()  # Python drops what is raised in it
+        signal.raise_signal(signal.SIGINT)
+        progress(0.5)
+except terminal.typer.Exit as ended:
+    signal.raise_signal(signal.SIGINT)
+    print(ended.exit_code)
+"""
+
+
+def test_a_second_signal_changes_nothing_and_a_lost_one_is_found():
+    done = subprocess.run([sys.executable, "-c", AGAIN], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "offspan: stopped; nothing was done yet.\n")
+    assert done.stdout == "130\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ([], "nothing was done yet"),
+        (["checkpoint/.a1b2c3d4.training.npz"], "nothing was done yet"),
+        (["checkpoint/training.npz"], "what was done of mine is kept, and the same command resumes from there"),
+        (["result.nc"], "the result of mine is kept, and the same command draws it"),
+    ],
+)
+def test_only_what_is_true_is_said_of_what_is_kept(tmp_path, monkeypatch, made, said):
+    def interrupted(spec, folder, *_, **__):
+        for name in made:
+            path = folder / spec.name / name
+            path.parent.mkdir(parents=True)
+            path.write_text("")
+        raise KeyboardInterrupt
+
+    (tmp_path / "mine.toml").write_text(SPEC)
+    monkeypatch.setattr("offspan.experiments.run.run", interrupted)
+    monkeypatch.setattr(terminal.Stopped, "told", False)
+    done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "mine.toml"), "--folder", str(tmp_path)])
+    assert done.exit_code == 130
+    assert f"offspan: stopped; {said}.\n" in done.output
+
+
+def test_progress_in_a_pipe_is_plain_lines_from_time_to_time(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.02)
+    with terminal.progress_of("mine", str) as progress:
+        progress(0.25, "mine: training")
+        while "mine: training: 25 %, 0 s\n" not in (said := capsys.readouterr().out):
+            time.sleep(0.01)
+        assert "\x1b" not in said
+    assert capsys.readouterr().out.endswith("mine: 100 %, 0 s\n")
+    with terminal.status("drawing …") as update:
+        update("drawing [x] …")
+        while "drawing [x] …\n" not in capsys.readouterr().out:
+            time.sleep(0.01)
+
+
+def test_forty_columns_are_enough_for_names(monkeypatch):
+    monkeypatch.setattr(terminal.console, "_width", 40)
+    shown = CliRunner().invoke(cli.app, ["show", "lqr-random-abq", "--folder", str(RESULTS)]).output
+    assert "gaussian-abq" in shown
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 40
+    listed = CliRunner().invoke(cli.app, ["list", "--folder", str(RESULTS)]).output
+    assert "gaussian-abq" in listed
+    assert "lqr-random-abq" in listed.partition("Runs in")[2].replace("\n", "")
+    assert max(map(len, listed.splitlines())) <= 40

@@ -47,6 +47,11 @@ def function_problem(step: Any = lambda x, u: x, stage_cost: Any = lambda x, u: 
     return offspan.FunctionProblem(step, stage_cost, state_dim=2, control_dim=control_dim, horizon=3, **options)
 
 
+def black_box(step: Any):
+    cost = lambda X, U: np.sum(X**2, axis=1)  # noqa: E731
+    return offspan.BlackBox(step, cost, state_dim=2, control_dim=1, horizon=3)
+
+
 def train(controller: Any = LINEAR, x0s: Any = E1, optimizer: Any = SGD, iterations: Any = 1, **options: Any):
     return offspan.train(LQR2, controller, x0s, optimizer=optimizer, iterations=iterations, **options)
 
@@ -178,6 +183,38 @@ MISTAKES = {
     "unseen directions under jit": (lambda: jax.jit(offspan.unseen_directions)(E1), "unseen_directions", "`x0s`"),
     "more basis vectors than dimensions": (lambda: offspan.basis(2, 3), "basis", "`count`"),
     "a grid without axes": (lambda: offspan.grid(), "grid", "one list of values for each coordinate"),
+    "no problem to train": (lambda: offspan.train(None, LINEAR, E1, optimizer=SGD, iterations=1), "train", "`problem`"),  # pyright: ignore
+    "no problem to train in a batch": (
+        lambda: offspan.train_batch(None, [LINEAR], E1, optimizer=SGD, iterations=1),  # pyright: ignore
+        "train_batch",
+        "`problem`",
+    ),
+    "no LQR to train": (lambda: train_lqr(None), "train_lqr", "`problem`"),
+    "no problem to roll out": (lambda: offspan.rollout(None, LINEAR, E1[0]), "rollout", "`problem`"),  # pyright: ignore
+    "no problem to cost anything": (lambda: offspan.cost("lqr", LINEAR, E1), "cost", "`problem`"),  # pyright: ignore
+    "no problem to choose states for": (lambda: select(problem=None), "select", "`problem`"),
+    "no problem to map": (lambda: offspan.extrapolation_map(None, LINEAR, {0: [1.0]}), "extrapolation_map", "`problem`"),  # pyright: ignore
+    "no problem to audit": (lambda: offspan.audit(None, LINEAR, E1, {0: (0, 1)}), "audit", "`problem`"),  # pyright: ignore
+    "no problem to visit states of": (lambda: offspan.visited_states(None, LINEAR, E1), "visited_states", "`problem`"),  # pyright: ignore
+    "no problem to measure": (lambda: offspan.cost_measure(None, ZERO, E1), "cost_measure", "`problem`"),  # pyright: ignore
+    "a step into complex numbers": (lambda: function_problem(step=lambda x, u: 1j * x), "FunctionProblem", "complex numbers"),
+    "a cost in complex numbers": (lambda: function_problem(stage_cost=lambda x, u: 1j * x @ x), "FunctionProblem", "complex numbers"),
+    "a simulator of complex numbers": (
+        lambda: offspan.costs(black_box(step=lambda X, U: 1j * X), offspan.Linear([[0.0, 0.0]]), E1),
+        "BlackBox",
+        "complex numbers",
+    ),
+    "nothing but zero to measure the cost of": (lambda: offspan.minimal_cost(LQR2, 0 * E1), "minimal_cost", "`x0s`"),
+    "nothing but zero seen": (lambda: offspan.nonextrapolating_controller(LQR2, 0 * E1), "nonextrapolating_controller", "`x0s`"),
+    "a measure of nothing seen": (lambda: offspan.optimality_measure(LQR2, ZERO, 0 * E1), "optimality_measure", "`seen`"),
+    "a measure of nothing unseen": (lambda: offspan.cost_measure(LQR2, ZERO, E1, unseen=0 * E1), "cost_measure", "`unseen`"),
+    "gradients from zero": (lambda: offspan.gradient_alignment(LQR2, LINEAR, 0 * E1, E1), "gradient_alignment", "`x0s`"),
+    "gradients at zero": (lambda: offspan.gradient_alignment(LQR2, LINEAR, E1, 0 * E1), "gradient_alignment", "`unseen`"),
+    "gradients that overflow": (
+        lambda: offspan.gradient_alignment(offspan.Pendulum(), offspan.Linear([[1e200, 1e200]]), E1, E1),
+        "gradient_alignment",
+        "is not finite",
+    ),
     "training from a single state": (lambda: train(x0s=np.ones(2)), "train", "`x0s`"),
     "a word where an optimiser is wanted": (lambda: train(optimizer="adam"), "train", "`optimizer`"),
     "a number where a stopping rule is wanted": (lambda: train(stop=0.1), "train", "`stop`"),
@@ -387,3 +424,62 @@ def test_a_bug_is_not_turned_into_a_sentence(bug, monkeypatch, capsys, tmp_path)
     with pytest.raises(type(bug), match="a bug"):
         offspan.cli.main()
     assert capsys.readouterr().err == ""
+
+
+TINY, HUGE = np.float32(1e-40) * E1.astype(np.float32), np.float32(1e30) * E1.astype(np.float32)
+
+
+@pytest.mark.parametrize("states", [TINY, HUGE], ids=["tiny", "huge"])
+def test_states_whose_squares_a_precision_cannot_hold(states):
+    """They gave 0, ∞ or NaN; in float64 they are as good as others, and so is the span of huge ones."""
+    E2 = EYE[1:].astype(np.float32)
+    with jax.enable_x64(False):
+        single = offspan.LQR(EYE.astype(np.float32), horizon=3)
+        zero = offspan.Linear(ZERO.astype(np.float32))
+        for call in (
+            lambda: offspan.minimal_cost(single, states),
+            lambda: offspan.cost_measure(single, ZERO, E2, unseen=states),
+            lambda: offspan.gradient_alignment(single, zero, states, E2),
+            lambda: offspan.gradient_alignment(single, zero, E2, states),
+        ):
+            with pytest.raises(
+                offspan.OffspanError, match=r"in float32 sizes must be from 1e-19 to 2e\+19; scale the states, or compute in"
+            ):
+                call()
+        if states is TINY:
+            with pytest.raises(offspan.OffspanError, match="in float32 sizes must be from 1e-38"):
+                offspan.nonextrapolating_controller(single, states)
+        else:
+            np.testing.assert_allclose(offspan.nonextrapolating_controller(single, states), -np.outer(E1, E1), atol=1e-6)
+    exact = states.astype(float)
+    scale = float(exact[0, 0])
+    np.testing.assert_allclose(offspan.minimal_cost(LQR2, exact), scale**2)
+    np.testing.assert_allclose(offspan.cost_measure(LQR2, ZERO, EYE[1:], unseen=exact), 3 * scale**2)
+    np.testing.assert_allclose(offspan.nonextrapolating_controller(LQR2, exact), -np.outer(E1, E1), atol=1e-12)
+    np.testing.assert_allclose(offspan.gradient_alignment(LQR2, LINEAR, exact, exact), 1.0)
+
+
+def test_the_angle_of_gradients_does_not_depend_on_their_lengths():
+    """∇J is quadratic in x for an LQR: 2⁻⁶⁰ makes gradients of 2⁻¹²⁰, whose squares float32 does not have."""
+    with jax.enable_x64(False):
+        problem, zero, e = offspan.shift(4, horizon=2), offspan.Linear(jnp.zeros((4, 4))), offspan.basis(4)
+        expected = offspan.gradient_alignment(problem, zero, e[:1], e[1:3])
+        for scale in (2.0**-60, 2.0**50):  # which round nothing
+            np.testing.assert_array_equal(offspan.gradient_alignment(problem, zero, np.float32(scale) * e[:1], e[1:3]), expected)
+        np.testing.assert_allclose(expected, [0.4, 0.0], atol=1e-6)
+
+
+def test_half_precision_is_taken_as_single():
+    """float16 has no linear algebra; its numbers are float32 numbers."""
+    half, K = np.array([[1.0, 0.5]], np.float16), np.array([[-0.5, 0.0], [0.0, 0.25]], np.float16)
+    for call in (
+        lambda x: offspan.seen_projector(x),
+        lambda x: offspan.unseen_directions(x),
+        lambda x: offspan.nonextrapolating_controller(LQR2, x),
+        lambda x: offspan.minimal_cost(LQR2, x),
+        lambda x: offspan.normalized_cost(LQR2, K.astype(x.dtype), x),
+        lambda x: offspan.cost(LQR2, offspan.Linear(K.astype(x.dtype)), x),
+        lambda x: offspan.gramian(LQR2, x),
+        lambda x: offspan.train_lqr(LQR2, x, learning_rate=0.01, iterations=3).K,
+    ):
+        np.testing.assert_array_equal(call(half), call(half.astype(np.float32)))

@@ -473,7 +473,9 @@ def test_a_checkpoint_cut_short_is_told_and_not_lost(spec, tmp_path):
         run(spec, tmp_path, interrupt)
     file = tmp_path / "small" / "checkpoint" / "dim-3-horizon-3.npz"
     file.write_bytes(file.read_bytes()[:200])
-    with pytest.raises(ValueError, match=r"the checkpoint .*dim-3-horizon-3.npz cannot be used .* delete it to start that task again"):
+    with pytest.raises(
+        ValueError, match=r"the checkpoint .*dim-3-horizon-3.npz cannot be used .* or move it away to start that task again"
+    ):
         run(spec, tmp_path, ignore)
     file.unlink()
     assert run(spec, tmp_path, ignore).identical(run(spec, tmp_path / "whole", ignore))

@@ -93,7 +93,7 @@ def test_a_direction_that_is_not_visited_has_no_alignment():
     problem = offspan.identity(3, horizon=4)
     found = gradient_alignment(problem, offspan.Linear(np.zeros((3, 3))), np.eye(3)[:1], np.eye(3))
     np.testing.assert_allclose(found, [1, 0, 0], atol=1e-15)
-    quiet = gradient_alignment(problem, offspan.Linear(-np.eye(3)), np.eye(3)[:1], np.zeros((1, 3)))
+    quiet = gradient_alignment(problem, offspan.Linear(-np.eye(3)), np.eye(3)[:1], np.eye(3)[1:2])  # of zero gradients
     np.testing.assert_array_equal(quiet, [0.0])
 
 

@@ -1,8 +1,13 @@
 """Files: what others put beside ours stays, no link is followed, and threads that write the same file never mix."""
 
+import io
+import json
 import os
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,8 +20,8 @@ import offspan
 from offspan.cli import app, main
 from offspan.experiments.registry import spec_from
 from offspan.experiments.run import run
-from offspan.experiments.store import RunFolder
-from offspan.files import atomic_write_text
+from offspan.experiments.store import RunFolder, save_arrays
+from offspan.files import arrays_in, atomic_write, atomic_write_text
 
 SPEC = {"name": "small", "systems": ["shift"], "dim": [3], "horizon": [3], "seen": [1], "learning_rate": [0.01], "iterations": 20}
 
@@ -135,6 +140,9 @@ def test_brackets_in_the_names_of_folders_are_not_markup(tmp_path):
         (STRANGE, "should match pattern"),
         ("x = " + "[" * 100_000, "is nested too deeply"),
         ("iterations = " + "9" * 5_000, "is not a TOML file"),
+        ("iterations = 0x" + "f" * 5_000, "is not a TOML file"),
+        ("iterations = " + "9" * 4_000, "99…)"),
+        (".".join(["a"] * 20_000) + " = 1", "is nested too deeply"),
     ],
 )
 def test_strange_specs_are_one_sentence(tmp_path, text, said):
@@ -143,6 +151,7 @@ def test_strange_specs_are_one_sentence(tmp_path, text, said):
     assert isinstance(result.exception, offspan.OffspanError)
     assert said in str(result.exception)
     assert "set_int_max" not in str(result.exception)
+    assert len(str(result.exception)) < 500
 
 
 def test_escape_sequences_of_a_file_do_not_reach_the_terminal(tmp_path, capsys, monkeypatch):
@@ -170,3 +179,186 @@ def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(tm
             make(file)
         with pytest.raises(offspan.OffspanError, match="has its numbers in other files" if name == "elsewhere" else "bytes that declare"):
             RunFolder(run).load_result()
+
+
+def test_zeros_that_compress_a_thousandfold_are_not_unpacked():
+    file = io.BytesIO()
+    np.savez_compressed(file, K=np.zeros(5 * 10**7))
+    file.seek(0)
+    with pytest.raises(offspan.OffspanError, match=r"beside\.npz .* bytes that declare 0\.4 GiB"):
+        arrays_in(file, "beside.npz")
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from offspan.files import atomic_write
+atomic_write(pathlib.Path(sys.argv[1]), lambda path: (path.write_text("half"), os.kill(os.getpid(), signal.SIGKILL)))
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same_file(tmp_path):
+    path = tmp_path / "measures.png"
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path)]).returncode == -signal.SIGKILL
+    (half,) = tmp_path.iterdir()
+    assert half.name.endswith(".measures.png")
+    strangers = {".backup.measures.png", ".a1b2c3d4.other.png", "a1b2c3d4.measures.png"}
+    for name in (*strangers, ".4711.measures.png"):  # the last is what version 0.1 left
+        (tmp_path / name).write_text("x")
+    (tmp_path / "linked").write_text("theirs")
+    (tmp_path / ".a1b2c3d4.measures.png").symlink_to(tmp_path / "linked")
+    os.mkfifo(tmp_path / ".a1b2c3d5.measures.png")
+
+    def write(temporary):
+        """While one writes, another does: what is being written is not removed."""
+        atomic_write_text(path, "first")
+        assert temporary.exists()
+        temporary.write_text("second")
+
+    atomic_write(path, write)
+    assert path.read_text() == "second"
+    kept = {*strangers, "linked", ".a1b2c3d4.measures.png", ".a1b2c3d5.measures.png"}
+    assert {one.name for one in tmp_path.iterdir()} == {path.name, *kept}
+
+
+@pytest.fixture
+def _no_waiting():
+    """A pipe that is opened waits for a writer without end: the test fails in its place."""
+
+    def fail(*_):
+        raise AssertionError("it waits")
+
+    handler = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, handler)
+
+
+@pytest.mark.usefixtures("_no_waiting")
+@pytest.mark.parametrize("name", ["spec.toml", "result.nc", "provenance.json", "checkpoint/dim-3-horizon-3.npz", "figures", "."])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path, name):
+    trained(tmp_path)
+    shutil.copytree(tmp_path / "small", tmp_path / "other")
+    path = tmp_path / "small" / name
+    if name.startswith("checkpoint"):
+        path.parent.mkdir()
+        (tmp_path / "small" / "result.nc").unlink()
+    elif name == ".":
+        shutil.rmtree(path)
+    elif name != "figures":
+        path.unlink()
+    os.mkfifo(tmp_path / "small" if name == "." else path)
+    assert "other" in CliRunner().invoke(app, ["list", "--folder", str(tmp_path)], catch_exceptions=False).output
+    assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path)], catch_exceptions=False).exit_code == 0
+    folder = RunFolder(tmp_path / "small")
+    if name != "provenance.json":
+        with pytest.raises(offspan.OffspanError, match=r"a pipe or a device|is a file|cannot be a folder"):
+            folder.save_report({}, {"table.md": "x"}) if name == "figures" else trained(tmp_path)
+
+
+@pytest.mark.usefixtures("_no_waiting")
+def test_a_pipe_or_a_folder_that_is_named_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.toml")
+    os.mkfifo("pipe.npz")
+    (tmp_path / "file").write_text("")
+    for command, said in {
+        "run pipe.toml": "pipe.toml is a pipe or a device, where a file is needed.",
+        "select pipe.toml": "is a pipe or a device",
+        "audit pipe.toml": "there is no file 'pipe.toml'.",
+        "run .": ". is a folder, where a file is needed.",
+        "audit .": "there is no file '.'.",
+        "audit /": "there is no file '/'.",
+        "reproduce lqr-random-abq --cluster pipe.toml": "is not a scheduler file",
+        "reproduce lqr-random-abq --quick --folder file": "file cannot be a folder",
+        "reproduce lqr-random-abq --quick --folder file/in": "file/in cannot be a folder",
+        "verify prop:shift --dim 2 --horizon 4 --seeds 1 --folder file": "file/verify cannot be a folder",
+    }.items():
+        failed = CliRunner().invoke(app, command.split()).exception
+        assert isinstance(failed, offspan.OffspanError), command
+        assert said in str(failed)
+        assert "Errno" not in str(failed)
+    with pytest.raises(offspan.OffspanError, match="pipe or a device"):
+        offspan.load_controller("pipe.npz")
+    with pytest.raises(offspan.OffspanError, match="it is a folder; name a file in it"):
+        offspan.save_controller(offspan.Linear([[1.0]]), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1]",
+        "[" * 100_000,
+        '{"a": ' * 400 + "1" + "}" * 400,
+        '{"seconds": {"a": [1]}, "result": 5}',
+        '{"seconds": "\\u001b[31mred", "packages": "none", "tasks": null}',
+        '{"seconds": 1e999, "commit": ' + "9" * 5_000 + "}",
+        '{"seconds": ' + "9" * 4_000 + "}",
+    ],
+)
+def test_a_strange_provenance_stops_nothing(tmp_path, text):
+    trained(tmp_path)
+    shutil.copytree(tmp_path / "small", tmp_path / "other")
+    (tmp_path / "small" / "provenance.json").write_text(text)
+    listed = CliRunner().invoke(app, ["list", "--folder", str(tmp_path)], catch_exceptions=False)
+    assert "other" in listed.output
+    assert "\x1b" not in listed.output
+    assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path)], catch_exceptions=False).exit_code == 0
+    assert ">other<" in (tmp_path / "report.html").read_text()
+
+
+def test_a_folder_that_may_not_be_looked_into_stops_nothing(tmp_path, monkeypatch):
+    trained(tmp_path)
+    shutil.copytree(tmp_path / "small", tmp_path / "locked")
+    looked = Path.stat
+
+    def refuse(path, **options):
+        if path.parent.name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return looked(path, **options)
+
+    monkeypatch.setattr(Path, "stat", refuse)  # the tests may run as root, whom no permission stops
+    listed = CliRunner().invoke(app, ["list", "--folder", str(tmp_path)], catch_exceptions=False).output
+    assert ["locked", "cannot", "be", "read"] in map(str.split, listed.splitlines())
+    made = CliRunner().invoke(app, ["report", "--folder", str(tmp_path)], catch_exceptions=False)
+    assert f"Left out: {tmp_path / 'locked' / 'spec.toml'}: Permission denied." in made.output
+    assert ">small<" in (tmp_path / "report.html").read_text()
+    named = CliRunner().invoke(app, ["report", "locked", "--folder", str(tmp_path)])
+    assert isinstance(named.exception, PermissionError)
+
+
+@pytest.mark.parametrize("origin", ["[" * 100_000, "9" * 5_000, "[1", ""])
+def test_a_checkpoint_with_strange_texts_is_refused_by_name(tmp_path, origin):
+    """Its checksum may be right, and what it says wrong."""
+    folder, spec = RunFolder(tmp_path), spec_from(dict(SPEC), "test")
+    whole = {"share": np.asarray(0.5), "seconds": np.asarray(1.0), "origin": np.asarray("{}")}
+    (tmp_path / "checkpoint").mkdir()
+    save_arrays(tmp_path / "checkpoint" / "task.npz", whole, spec.digest())
+    assert folder.load_checkpoint(spec, "task") is not None
+    strange = {"origin": np.asarray(origin)} if origin else {"share": np.asarray("x")}
+    save_arrays(tmp_path / "checkpoint" / "task.npz", {**whole, **strange}, spec.digest())
+    with pytest.raises(offspan.OffspanError, match=r"task\.npz cannot be used .*; put back the file .* or move it away"):
+        folder.load_checkpoint(spec, "task")
+
+
+def test_an_error_of_the_system_is_said_without_its_number(tmp_path, monkeypatch, capsys):
+    def fail(*_):
+        raise OSError(28, "No space left on device", str(tmp_path / "result.nc"))
+
+    monkeypatch.setattr("offspan.experiments.store.find_runs", fail)
+    monkeypatch.setattr("sys.argv", ["offspan", "list", "--folder", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"offspan: {tmp_path / 'result.nc'}: No space left on device.\n"
+
+
+def test_others_provenance_is_shown_in_a_few_levels(tmp_path):
+    trained(tmp_path)
+    path = tmp_path / "small" / "provenance.json"
+    deep = {"a": 1}
+    for _ in range(100):
+        deep = {"a": deep}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "more": deep}))
+    assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path)], catch_exceptions=False).exit_code == 0
+    assert "a a a a a a a a …" in (tmp_path / "report.html").read_text()

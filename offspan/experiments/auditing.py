@@ -18,7 +18,7 @@ from offspan.experiments.spec import Arrays
 from offspan.experiments.store import RunFolder, load_arrays, save_arrays
 from offspan.experiments.system import SystemSpec
 from offspan.experiments.tables import ControllerTable
-from offspan.files import lock
+from offspan.files import lock, make_folder
 from offspan.problems import Problem
 
 
@@ -69,7 +69,7 @@ def audit_file(
 @contextlib.contextmanager
 def kept_parts(folder: Path, digest: str) -> Iterator["KeptParts"]:
     """Parts of an audit on disk, locked for this process, and removed where all went well."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with lock(folder):
         parts = KeptParts(folder, digest)
         yield parts

@@ -29,7 +29,7 @@ from offspan.experiments.executor import Kept, Progress, Work, is_done, say_begu
 from offspan.experiments.spec import Task
 from offspan.experiments.store import pack, unpack
 from offspan.experiments.worker import devices, difference, environments, perform
-from offspan.files import excerpt
+from offspan.files import excerpt, read_bytes
 
 distributed = extra("distributed")
 
@@ -229,7 +229,7 @@ def _read_place(place: str) -> tuple[int, str | None]:
     if re.match(r"(tcp|tls)://[^/:]", place):
         return 0, place
     try:
-        return 0, str(json.loads(Path(place).read_text(encoding="utf-8"))["address"])
+        return 0, str(json.loads(read_bytes(Path(place)))["address"])
     except FileNotFoundError:
         pass
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -270,9 +270,11 @@ def _without_interrupts() -> Iterator[None]:
     resource_tracker.ensure_running()  # it would undo the mask for the thread that starts the first process
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     handler = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    wakened = signal.set_wakeup_fd(-1)  # nobody else is told before the end, either
     try:
         yield
     finally:
+        signal.set_wakeup_fd(wakened, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, handler)
     if pressed:

@@ -13,7 +13,7 @@ import pydantic
 import tomli_w
 
 from offspan.errors import OffspanError, nearest
-from offspan.files import excerpt, read_arrays
+from offspan.files import excerpt, read_arrays, read_bytes
 
 Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
@@ -165,7 +165,10 @@ def to_toml(spec: Spec) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """`file = "….npz"` under a system's matrices stands for the arrays A, B, Q, R in that file, beside the spec."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_bytes(path).decode())
+        repr(content)  # raises of numbers with thousands of digits, which hexadecimal ones would only do in an error message
+    except OffspanError:
+        raise
     except FileNotFoundError:
         raise OffspanError(f"there is no file {str(path)!r}.") from None
     except RecursionError:
@@ -206,7 +209,9 @@ def validated(model: type[pydantic.BaseModel], content: dict[str, Any], source: 
         if first["type"] == "list_type":
             message = "must be a list, in brackets"
         where = f"`{place}`: " if place else ""
-        given = f" (given: {first['input']!r})" if place and not isinstance(first["input"], dict | list) else ""
+        shown = repr(first["input"])
+        shown = shown if len(shown) <= 100 else f"{shown[:97]}…"
+        given = f" (given: {shown})" if place and not isinstance(first["input"], dict | list) else ""
         raise OffspanError(f"{source}: {where}{message}{given}.") from None
 
 

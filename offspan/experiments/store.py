@@ -25,10 +25,20 @@ import offspan
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.registry import check_result, kind, load_spec
 from offspan.experiments.spec import Arrays, Spec, result_attributes, to_toml
-from offspan.files import arrays_in, atomic_write, atomic_write_text, excerpt, lock, read_arrays
+from offspan.files import (
+    arrays_in,
+    atomic_write,
+    atomic_write_text,
+    check_declared,
+    excerpt,
+    is_there,
+    lock,
+    make_folder,
+    read_arrays,
+    read_bytes,
+)
 
 RESTORE = "put back the file that the run wrote, or move the folder away and run the spec again"
-LEAST_LIMIT, LARGEST_RATIO = 2**28, 200  # bytes that any result may declare, and how often its file's size; real ones compress tenfold
 HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
 
 
@@ -61,16 +71,16 @@ class RunFolder:
     @contextmanager
     def claimed(self, spec: Spec) -> Iterator[None]:
         """Locks the folder for this process. It is made for the spec, or is the spec's already; any other folder is refused."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         with suppress(FileExistsError):
             self.path.mkdir()
+        if not self.path.is_dir():
+            raise OffspanError(f"{self.path} is a file, where the run needs a folder; give the spec another `name`, or move the file away.")
         with lock(self.path):
             self._claim(spec)
             yield
 
     def _claim(self, spec: Spec) -> None:
-        if not self.path.is_dir():
-            raise OffspanError(f"{self.path} is a file, where the run needs a folder; give the spec another `name`, or move the file away.")
         stored = self.spec() if self.spec_file.exists() else None
         halves = {path for path in self.path.iterdir() if HALF_WRITTEN.fullmatch(path.name)}
         if stored is None or stored.digest() != spec.digest():
@@ -93,7 +103,7 @@ class RunFolder:
         return load_spec(self.spec_file)
 
     def is_complete(self) -> bool:
-        return self.result_file.exists()
+        return is_there(self.result_file)
 
     def share_done(self) -> float:
         """How far a run that is not complete has come, from 0 to 1, by its checkpoints."""
@@ -109,7 +119,7 @@ class RunFolder:
             if not self.is_complete():
                 return f"{self.share_done():.0%} done"
             if "result" in self.provenance():
-                return "complete" if self._is_as_written(self.result_file.read_bytes()) else "damaged"
+                return "complete" if self._is_as_written(read_bytes(self.result_file)) else "damaged"
         except (OffspanError, OSError):
             return "cannot be read"
         try:
@@ -132,8 +142,11 @@ class RunFolder:
             return None
         try:
             return Checkpoint.from_arrays(load_arrays(path, spec.digest()))
-        except OffspanError as error:
-            raise OffspanError(f"the checkpoint {path} cannot be used ({excerpt(error)}); delete it to start that task again.") from error
+        except (LookupError, TypeError, ValueError, RecursionError) as error:  # of numbers and texts that are not as we write them
+            raise OffspanError(
+                f"the checkpoint {path} cannot be used ({excerpt(error)}); put back the file that the run wrote, or move it away to start "
+                "that task again."
+            ) from error
 
     def drop_checkpoints(self, tasks: Iterable[str]) -> None:
         """Those of these tasks, and what a killed process left half written of them; nothing else, and nothing behind a link."""
@@ -148,7 +161,7 @@ class RunFolder:
     def _make(self, folder: Path) -> None:
         if folder.is_symlink():
             raise OffspanError(f"{folder} is a link, and a run writes only into its own folder; remove the link, or put a folder there.")
-        folder.mkdir(exist_ok=True)
+        make_folder(folder)
 
     def save_result(self, result: xr.Dataset, origin: dict[str, Any]) -> xr.Dataset:
         """The result, with the digest of the spec that it is of and a checksum of its own; and where it comes from. As it is written."""
@@ -171,7 +184,7 @@ class RunFolder:
         """As the run wrote it, and of the spec that is there."""
         if not self.result_file.exists():
             raise OffspanError(f"{self.path} has no result yet.")
-        content = self.result_file.read_bytes()
+        content = read_bytes(self.result_file)
         if not self._is_as_written(content):
             raise OffspanError(
                 f"{self.result_file} is not the file that the run wrote: its sha256 differs from that in {self.provenance_file.name}; "
@@ -225,7 +238,7 @@ class RunFolder:
     def provenance(self) -> dict[str, Any]:
         """Empty where there is none that can be read."""
         try:
-            content = json.loads(self.provenance_file.read_text(encoding="utf-8"))
+            content = json.loads(read_bytes(self.provenance_file))
         except (OSError, ValueError, RecursionError):
             return {}
         return content if isinstance(content, dict) else {}
@@ -261,8 +274,7 @@ def _check_declared(content: bytes) -> None:
 
     with h5py.File(io.BytesIO(content), "r") as file:
         file.visititems(look)
-    if declared > max(LEAST_LIMIT, LARGEST_RATIO * len(content)):
-        raise OffspanError(f"{len(content):,} bytes that declare {declared / 2**30:.1f} GiB of numbers")
+    check_declared(len(content), declared)
 
 
 def provenance(spec: Spec) -> dict[str, Any]:
@@ -388,7 +400,12 @@ def find_run(root: Path, name: str) -> RunFolder:
 
 
 def find_runs(root: Path) -> list[RunFolder]:
-    """The run folders under `root`, by name."""
-    if not root.is_dir():
-        return []
-    return [RunFolder(path) for path in sorted(root.iterdir()) if (path / "spec.toml").is_file()]
+    """The run folders under `root`, by name; with those that may be, as they cannot be looked into."""
+
+    def may_be(path: Path) -> bool:
+        try:
+            return is_there(path / "spec.toml")
+        except PermissionError:
+            return True
+
+    return [RunFolder(path) for path in sorted(root.iterdir()) if may_be(path)] if root.is_dir() else []

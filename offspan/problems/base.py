@@ -50,6 +50,15 @@ class Problem(eqx.Module):
         return tuple(f"x[{d}]" for d in range(self.state_dim))
 
 
+def as_problem(where: str, problem: Any) -> Problem:
+    if not isinstance(problem, Problem):
+        raise OffspanError(
+            f"{where}: `problem` is a {type(problem).__name__}, but must be a Problem, such as LQR(A, horizon=5), Pendulum() or "
+            "FunctionProblem(…)."
+        )
+    return problem
+
+
 def as_names(where: str, coordinates: Sequence[str] | None, state_dim: int) -> tuple[str, ...] | None:
     if coordinates is None:
         return None
@@ -170,6 +179,11 @@ class FunctionProblem(_OfFunctions):
             if getattr(returned, "shape", None) != shape:
                 said = getattr(returned, "shape", returned)
                 raise OffspanError(f"FunctionProblem: `{name}` returned {said} for {given}, but must return shape {shape}.")
+            if jnp.issubdtype(returned.dtype, jnp.complexfloating):
+                raise OffspanError(
+                    f"FunctionProblem: `{name}` returned complex numbers ({returned.dtype}), but states and costs are real; take real and "
+                    "imaginary parts as coordinates of their own."
+                )
 
     @staticmethod
     def _stored(function: Callable[..., Any]) -> Callable[..., Any]:

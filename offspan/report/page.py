@@ -20,7 +20,7 @@ from offspan.errors import OffspanError
 from offspan.experiments.registry import load_preset, preset_of
 from offspan.experiments.spec import Spec, to_toml
 from offspan.experiments.store import RunFolder, find_run, find_runs
-from offspan.files import atomic_write_text, excerpt
+from offspan.files import atomic_write_text, excerpt, read_bytes, sentence
 from offspan.report.paper import EXPERIMENTS, Finding, findings
 from offspan.report.results import report
 from offspan.report.tables import Table
@@ -104,10 +104,10 @@ def write_page(
                 whole_run = section(gather(stored, full))
                 sections.append(whole_run._replace(heading=f"{whole_run.heading}: the stored full run"))
             sections.append(section(gather(root, name)))
-        except OffspanError as error:
+        except (OffspanError, OSError) as error:
             if runs:
                 raise
-            left_out.append(str(error))
+            left_out.append(sentence(error))
     missing = [name for name in EXPERIMENTS if name not in names] if paper else []
     whole = "The paper, reproduced" + (" in part" if missing else "")
     heading = whole if paper else f"Report of {', '.join(runs)}" if runs else f"All runs in {root}/"
@@ -180,9 +180,12 @@ def _count(claims: list[dict[str, Any]]) -> tuple[int, int]:
     return sum(claim["verdict"] == "holds" for claim in counted), len(counted)
 
 
-def _words(value: Any) -> str:
+def _words(value: Any, levels: int = 8) -> str:
     if isinstance(value, dict | list):
-        parts = [f"{key} {_words(one)}" for key, one in value.items()] if isinstance(value, dict) else list(map(_words, value))
+        if not levels:
+            return "…"
+        inside = lambda one: _words(one, levels - 1)  # noqa: E731
+        parts = [f"{key} {inside(one)}" for key, one in value.items()] if isinstance(value, dict) else list(map(inside, value))
         return ", ".join(parts) if len(parts) <= 8 else f"{', '.join(parts[:8])}, … ({len(parts)} in all)"
     return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
@@ -207,8 +210,15 @@ def gather(root: Path, name: str) -> Gathered:
 
 
 def finished(root: Path) -> list[str]:
-    """The names of all runs under `root` that have a result."""
-    return [run.path.name for run in find_runs(root) if run.is_complete()]
+    """The names of all runs under `root` that have a result, or may have one, as they cannot be looked into."""
+
+    def may_be(run: RunFolder) -> bool:
+        try:
+            return run.is_complete()
+        except PermissionError:
+            return True
+
+    return [run.path.name for run in find_runs(root) if may_be(run)]
 
 
 def variants(names: list[str], presets: list[str]) -> list[str]:
@@ -222,7 +232,7 @@ def stored_claims(root: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_bytes(path))
     except (OSError, ValueError, RecursionError) as error:
         raise OffspanError(f"{path} cannot be read ({excerpt(error)}); write it again with `offspan verify`.") from error
     if not (isinstance(content, dict) and isinstance(content.get("settings"), dict) and _are_claims(content.get("claims"))):

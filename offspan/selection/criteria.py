@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from offspan.controllers import MLP, Bounded, Linear
 from offspan.errors import OffspanError, as_states
 from offspan.exploration import as_scale, state_gradients, visited_count
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
 from offspan.rollout import Controller, rollout
 
@@ -148,7 +148,7 @@ def extrapolation_scores(problem: Problem, x0s: Any, unseen: Any, *, controllers
     (4.0, 2.773)
     """
     where = "extrapolation_scores"
-    S, U = (as_states(where, name, states, problem.state_dim) for name, states in (("x0s", x0s), ("unseen", unseen)))
+    S, U = (as_states(where, name, states, as_problem(where, problem).state_dim) for name, states in (("x0s", x0s), ("unseen", unseen)))
     both = jnp.concatenate([S, U])
     setting = Setting(problem, both, starts(where, problem, controllers, key), as_scale(where, scale, problem.state_dim))
     seen = np.arange(len(S))[None]

@@ -15,7 +15,7 @@ from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states, check_known
 from offspan.exploration import as_scale, cosine, state_gradients, visited_states
 from offspan.host import own_errors
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
 from offspan.problems.variants import without_noise
 from offspan.rollout import lqr_gradient
@@ -88,7 +88,7 @@ def select(
     ([0, 2], 4)
     """
     where = "select"
-    n = problem.state_dim
+    n = as_problem(where, problem).state_dim
     plain = without_noise(problem)
     candidates = as_states(where, "candidates", candidates, n)
     k = as_count(where, "k", k, least=1)
@@ -218,7 +218,8 @@ def effect_of_adding(
     >>> round(effect.predicted, 4)  # 8/20 − 8/√(56·20) > 0: from e_4, e_4 and e_1 alone are visited
     0.161
     """
-    where, n = "effect_of_adding", problem.state_dim
+    where = "effect_of_adding"
+    n = as_problem(where, problem).state_dim
     S = as_states(where, "x0s", x0s, n)
     more = jnp.concatenate([S, as_floats(where, "x", x, shape=(n,), meaning=f"shape ({n},): one state")[None]])
     if unseen is None and not isinstance(problem, LQR):

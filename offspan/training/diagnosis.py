@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from offspan.errors import OffspanError, as_states
 from offspan.host import is_hosted
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.variants import without_noise
 from offspan.rollout import cost, rollout
 from offspan.training.batch import Run
@@ -100,7 +100,7 @@ def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) 
     >>> diagnosis.what, diagnosis.time_step
     ('state', 2)
     """
-    x0s = as_states("diagnose", "x0s", x0s, problem.state_dim)
+    x0s = as_states("diagnose", "x0s", x0s, as_problem("diagnose", problem).state_dim)
     if not isinstance(run, Run):
         raise OffspanError(
             f"diagnose: `run` is a {type(run).__name__}, but must be what `train` or `train_lqr` returned, or `batch.run(r)` of a batch."

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_key, as_positive, as_states
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.variants import Noisy, Truncated, layers
 from offspan.rollout import Controller, cost, lqr_cost_and_gradient, rollout
 
@@ -283,7 +283,7 @@ def gradient_quality(
     where = "gradient_quality"
     if not isinstance(estimator, Estimator):
         raise OffspanError(f"{where}: `estimator` is {estimator!r}, but must be an estimator, such as TwoPoint(radius=0.1, directions=8).")
-    x0s = as_states(where, "x0s", x0s, problem.state_dim)
+    x0s = as_states(where, "x0s", x0s, as_problem(where, problem).state_dim)
     repeats = as_count(where, "repeats", repeats, least=2)
     estimates, exact = map(np.asarray, _gradients(problem, controller, x0s, estimator, as_key(where, key), repeats))
     target, mean = exact.mean(axis=0), estimates.mean(axis=0)

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_positive, as_states
 from offspan.host import own_errors
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import as_lqr
 from offspan.problems.variants import is_noisy, without_noise
 from offspan.rollout import Controller, as_gain
@@ -61,7 +61,7 @@ def train(
     >>> print(run.status)
     converged
     """
-    x0s = as_states("train", "x0s", x0s, problem.state_dim)[None]
+    x0s = as_states("train", "x0s", x0s, as_problem("train", problem).state_dim)[None]
     settings = _checked("train", problem, [controller], x0s, optimizer, gradient, key, loss, stop)
     settings = settings._replace(stages=_stages("train", problem, iterations, horizons, discounts))
     run = _run_alone("train", settings, controller, x0s, iterations, key, progress)
