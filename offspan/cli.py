@@ -196,17 +196,14 @@ def select_states(
     from offspan.report.selection import choice_table
     from offspan.report.tables import terminal_table
 
-    if output is not None and not output.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
     with console.status("choosing …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "select: ")  # what it warns of is printed below
-        chosen = choose(spec, method, trust_code=trust_code)
+        chosen = choose(spec, method, output=output, trust_code=trust_code)
     console.print(terminal_table(choice_table(chosen.selection, chosen.candidates)))
     if chosen.selection.note:
         console.print(f"Note: {chosen.selection.note}", soft_wrap=True)
-    path = output or spec.with_name(f"{chosen.spec.name}.toml")
-    save_chosen(chosen.spec, path)
-    console.print(f"Train on them: offspan run {path}", soft_wrap=True)
+    save_chosen(chosen.spec, chosen.path)
+    console.print(f"Train on them: offspan run {chosen.path}", soft_wrap=True)
 
 
 @app.command("map")

@@ -21,9 +21,11 @@ from offspan.experiments.selection_training import Instance, instance, stopping,
 from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Task, filled, result_attributes
 from offspan.problems import LQR, Problem
 from offspan.selection import select
-from offspan.selection.criteria import CRITERIA, Setting
-from offspan.selection.methods import METHODS, random_sets
+from offspan.selection.criteria import CRITERIA
+from offspan.selection.evaluations import Setting
+from offspan.selection.methods import METHODS
 from offspan.selection.pilots import costs_from
+from offspan.selection.search import random_sets
 from offspan.selection.select import check_pool
 
 
