@@ -107,6 +107,8 @@ def _executor(cluster: str | None) -> Iterator[Any]:
 
 def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
     """Trains, prints the main table, and leaves figures, tables and animations in the run's folder."""
+    from offspan.experiments.estimate import announcement
+    from offspan.experiments.executor import Here
     from offspan.experiments.run import run
     from offspan.experiments.store import RunFolder
     from offspan.report.results import report
@@ -116,6 +118,8 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
         has = any(RunFolder(folder / spec.name).checkpoints.glob("*.npz"))
         return f"what was done of {spec.name} is kept, and the same command resumes from there" if has else "nothing was done yet"
 
+    if not RunFolder(folder / spec.name).is_complete() and isinstance(executor, Here) and (said := announcement(spec)):
+        console.print(said, soft_wrap=True)
     with _progress(spec.name, kept) as progress:
         result = run(spec, folder, progress, executor=executor, doing=lambda what: progress(None, f"{spec.name}: {what}"))
     other = getattr(spec, "compare_with", None)

@@ -71,4 +71,5 @@ class Rows:
         if self._kept is None and 8 * self.count * self.width <= free_memory() / 4:
             self._kept = self[every]
         for first in range(0, self.count, self.step):
-            yield every[first : first + self.step], self[every[first : first + self.step]]
+            which = every[first : first + self.step]
+            yield which, self[which] if self._kept is None else self._kept[first : first + self.step]

@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from offspan.errors import OffspanError
+from offspan.experiments.estimate import check_fits
 from offspan.experiments.lqr import LQRSpec
 from offspan.experiments.network import NetworkSpec
 from offspan.experiments.registry import placed, spec_from
@@ -71,6 +72,7 @@ def _choose(content: dict[str, Any], asked: Choose, path: Path, output: Path | N
     if is_lqr and len(rows[0]) != content["dim"][0]:
         raise OffspanError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
     first = placed(spec_from(_with_states(content, rows, range(asked.k)), source), path, trust_code)
+    check_fits(first)
     name = f"{first.name}-{asked.method}"
     check_target(target := output or path.with_name(f"{name}.toml"))
     with jax.enable_x64(first.precision == "float64"):

@@ -15,6 +15,7 @@ import xarray as xr
 from offspan.baselines import adversarial_objective
 from offspan.controllers import MLP, Bounded
 from offspan.errors import OffspanError
+from offspan.experiments.estimate import Estimate, networks, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.objectives import WeightedCosts, aimed
 from offspan.experiments.parts import joined, part_names, seed_groups, taken
@@ -80,6 +81,11 @@ class Networks(Spec):
             problem.control_bounds,
         )
 
+    def estimate_of(self, problem: Problem, runs: int, states: int) -> Estimate:
+        """Of networks for the problem, all trained at once."""
+        shape = {"dims": (problem.state_dim, problem.control_dim), "horizon": problem.horizon, "width": self.width, "depth": self.depth}
+        return networks(runs, states, **shape, iterations=self.iterations, precision=self.precision)
+
     def stopping_rule(self) -> NoImprovement:
         return NoImprovement(every=self.evaluate_every, patience=self.patience, gain=self.gain)
 
@@ -125,6 +131,17 @@ class NetworkSpec(Networks):
 
     def make_problem(self) -> Problem:
         return system(self.problem, self.settings)
+
+    def estimate(self) -> Estimate:
+        problem, seen, unseen = self.make_problem(), len(self.seen_states), len(self.unseen_states)
+        counts, baselines = ((self.seeds_per_task or len(seeds)) for seeds in (self.seeds, self.baseline_seeds))
+        counts, baselines = min(counts, len(self.seeds)), min(baselines, len(self.baseline_seeds))
+        parts = [
+            self.estimate_of(problem, runs, states) for runs, states in ((counts, seen), (baselines, seen + unseen), (baselines, unseen))
+        ]
+        together = sum(part.memory for part in parts) if self.together else 0.0
+        whole = one_after_another([self.estimate_of(problem, len(self.seeds), seen), *parts[1:]])
+        return whole._replace(memory=max(together, *(part.memory for part in parts)))
 
     def content(self) -> str:
         return f"{self.problem}, {len(self.seen_states)} seen and {len(self.unseen_states)} unseen states"

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from offspan.errors import OffspanError
-from offspan.experiments.lqr import LQRSpec, Setting, distinct_runs, problem_of, seen_set
+from offspan.experiments.lqr import LQRSpec, Setting, distinct_runs, problems_of, seen_set
 from offspan.experiments.mapping import map_of_run
 from offspan.experiments.network import NetworkSpec
 from offspan.experiments.registry import load_preset
@@ -57,7 +57,7 @@ def _systems(spec: LQRSpec, result: xr.Dataset) -> dict[str, Any]:
 
 
 def _system(spec: LQRSpec, result: xr.Dataset, run: Setting, dim: int, horizon: int) -> dict[str, Any]:
-    problem = problem_of(spec, run, dim, horizon)
+    (problem,) = problems_of(spec, [run], dim, horizon)
     at = {"system": run.system, "dim": dim, "horizon": horizon, "learning_rate": run.learning_rate, "seen": run.seen, "seed": run.seed}
     ends = result.normalized_optimality.sel(at).dropna("iteration").values  # a run that ended early has NaN after its end
     random = f", seed {run.seed}" if spec.depends_on_seed(run.system) else ""

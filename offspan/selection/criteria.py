@@ -113,20 +113,22 @@ def alignment(setting: Setting) -> Criterion:
 
     def of_start(g: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
         whole = np.sum([rows.sum(axis=0) for _, rows in g], axis=0)
+        with_all, squares = (
+            np.concatenate(parts) for parts in zip(*((rows @ whole, np.sum(rows**2, axis=1)) for _, rows in g), strict=True)
+        )
 
         def value(sets: np.ndarray) -> np.ndarray:
             used, place = _used(sets)
             rows = g[used]
-            with_all, with_itself = np.array([(one @ whole, one @ one) for one in (rows[S].sum(axis=0) for S in place)]).T
-            return _ratio(with_all, np.sqrt(with_itself * (whole @ whole)))
+            with_itself = np.array([one @ one for one in (rows[S].sum(axis=0) for S in place)])
+            return _ratio(with_all[sets].sum(axis=1), np.sqrt(with_itself * (whole @ whole)))
 
         def extended(bases: np.ndarray) -> np.ndarray:
             sums, found = np.stack([g[base].sum(axis=0) for base in bases]), np.empty((len(bases), g.count))
             for which, rows in g:
-                squares = np.sum(sums**2, axis=1)[:, None] + 2 * sums @ rows.T + np.sum(rows**2, axis=1)[None]
-                with_all = (sums @ whole)[:, None] + (rows @ whole)[None]
-                found[:, which] = _ratio(with_all, np.sqrt(np.maximum(squares, 0) * (whole @ whole)))
-            return found
+                found[:, which] = np.sum(sums**2, axis=1)[:, None] + 2 * sums @ rows.T + squares[None, which]
+            of_each = with_all[bases].sum(axis=1)[:, None] + with_all[None]
+            return _ratio(of_each, np.sqrt(np.maximum(found, 0) * (whole @ whole)))
 
         return value, extended
 
@@ -244,13 +246,36 @@ def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: Callable[..., 
     def extended(bases: np.ndarray) -> np.ndarray:
         found = np.zeros((len(bases), tables[0].count))
         for table in tables:
-            of_bases = list(best(table, bases))
+            of_bases = [_lowest(base) if over_candidates is np.min else _mean(base) for base in best(table, bases)]
             for which, rows in table:
-                for b, base in enumerate(of_bases):
-                    found[b, which] += over_candidates(np.maximum(base[None], rows), axis=1)
+                for b, with_base in enumerate(of_bases):
+                    found[b, which] += with_base(rows)
         return found / len(tables)
 
     return Criterion(value, rollouts, extended)
+
+
+def _mean(base: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """mean_u max(base_u, t_u) for each row t."""
+    return lambda rows: np.maximum(base[None], rows).mean(axis=1)
+
+
+def _lowest(base: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """min_u max(base_u, t_u) for each row t: the u of lowest base first, and only as long as a base is lower than what was found."""
+    order = np.argsort(base)
+
+    def of_rows(rows: np.ndarray) -> np.ndarray:
+        found, left = np.full(len(rows), np.inf), np.arange(len(rows))
+        for first in range(0, len(order), 64):
+            some = order[first : first + 64]
+            lowest = np.maximum(base[None, some], rows[np.ix_(left, some)]).min(axis=1)
+            found[left] = np.minimum(found[left], lowest)
+            left = left[found[left] > base[some[-1]]]
+            if not len(left):
+                break
+        return found
+
+    return of_rows
 
 
 def _used(sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
