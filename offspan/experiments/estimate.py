@@ -12,7 +12,7 @@ from offspan.errors import OffspanError
 from offspan.sizes import check_memory, gib
 from offspan.training.lqr_sweep import batch_bytes
 
-SPEED = {"cpu": 2.5e9, "gpu": 1e12}  # operations a second, of a device
+SPEED = {"cpu": 7e9, "gpu": 1e12}  # operations a second, of a device
 COPIES = 20  # of a network's weights: those that are trained, what the optimiser and the stopping rule keep, checkpoints
 YEARS = 10  # that nobody waits for
 WORTH_SAYING = 2**30, 300.0  # bytes and seconds from which on a run is announced
@@ -51,8 +51,7 @@ def networks(
 ) -> Estimate:
     """A batch of networks with (n, m) inputs and outputs, each trained from so many states."""
     n, m = dims
-    layers = [n, *[width] * (depth - 1), m] if depth < 10**4 else [width, width]
-    weights = sum(a * b + b for a, b in zip(layers, layers[1:], strict=False)) * (1 if depth < 10**4 else depth)
+    weights = n * m + m if depth == 1 else (n + 1) * width + (depth - 2) * (width + 1) * width + (width + 1) * m
     activations = states * (horizon + 1) * (n + m + 2 * width * (depth - 1))
     memory = float(4 if precision == "float32" else 8) * runs * (COPIES * weights + activations + 1_000)
     return Estimate(runs, memory, 6.0 * iterations * runs * states * horizon * weights, NETWORKS)

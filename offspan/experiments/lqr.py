@@ -94,18 +94,20 @@ class LQRSpec(Spec):
         runs = rates * (random * seeds + len(self.systems) - random)  # of each number of seen states
         at_once = min(runs, rates * (random * (self.seeds_per_task or seeds) + len(self.systems)))
         own = next(iter(self.matrices.values()), None)
-        controls = [len(own.B[0]) if own is not None and own.B is not None else dim for dim in self.dim]
-        records, most = -(-self.iterations // self.record_every) + 1, max(self.dim)
-        every = {dim: m for dim, m in zip(self.dim, controls, strict=True)}
-        kept = sum(8.0 * runs * len(counts) * (3 * records + 2 * dim * every[dim]) for dim, _ in self.shapes())
-        cells = len(self.systems) * rates * len(counts) * seeds
-        result = 8.0 * cells * len(self.shapes()) * (6 * records + 3 * most**2) + 64.0 * len(self.systems) * len(self.dim) * seeds * most**2
-        options = self.iterations, self.record_every
-        trained = one_after_another(
-            linear(dict.fromkeys(counts, at_once), dim, every[dim], horizon, *options) for dim, horizon in self.shapes()
-        )
-        whole = sum(linear(dict.fromkeys(counts, runs), dim, every[dim], horizon, *options).operations for dim, horizon in self.shapes())
-        return Estimate(runs * len(counts) * len(self.shapes()), max(trained.memory, kept + result), whole)
+        controls = {dim: len(own.B[0]) if own is not None and own.B is not None else dim for dim in self.dim}
+
+        def trained(count: int) -> Estimate:
+            """So many runs of each number of seen states."""
+            options = self.iterations, self.record_every
+            return one_after_another(
+                linear(dict.fromkeys(counts, count), dim, controls[dim], horizon, *options) for dim, horizon in self.shapes()
+            )
+
+        records, most, shapes = -(-self.iterations // self.record_every) + 1, max(self.dim), self.shapes()
+        kept = sum(8.0 * runs * len(counts) * (3 * records + 2 * dim * controls[dim]) for dim, _ in shapes)
+        cells, systems = len(self.systems) * rates * len(counts) * seeds * len(shapes), len(self.systems) * len(self.dim) * seeds
+        result = 8.0 * (cells * (6 * records + 3 * most**2) + 8 * systems * most**2)
+        return trained(runs)._replace(memory=max(trained(at_once).memory, kept + result))
 
 
 SPEC = LQRSpec

@@ -148,7 +148,7 @@ def run_task(spec: NetworkWaysSpec, name: str, needed: Mapping[str, Arrays], res
     training, _, horizon = name.rpartition("-horizon-")
     way, seeds = spec.trainings()[training]
     problem, (seen, unseen, targets) = spec.make_problem(int(horizon)), spec.states()
-    starts = [spec.first_controller(problem, seed) for seed in seeds]
+    starts = spec.first_controllers(problem, seeds)
     iterations = way.iterations or spec.iterations
     adversarial = isinstance(way, NonExtrapolating)
     batch = train_batch(

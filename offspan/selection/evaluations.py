@@ -65,7 +65,9 @@ def gramians(setting: Setting) -> Rows:
     (count, n), every = setting.candidates.shape, visited_from(setting)
 
     def make(which: np.ndarray) -> np.ndarray:
-        return sum(np.einsum("cvi,cvj->cij", X, X).reshape(len(X), -1) for X in (visits(which) for visits in every)) / len(every)
+        return np.sum([np.einsum("cvi,cvj->cij", X, X).reshape(len(X), -1) for X in (visits(which) for visits in every)], axis=0) / len(
+            every
+        )
 
     return Rows(make, count, n * n, (setting.problem.horizon + 1) * n)
 
