@@ -76,7 +76,7 @@ TOO_LARGE = {
     "a dimension": (LQR, "dim = [3]", "dim = [100000]"),
     "a horizon": (LQR, "horizon = [3]", "horizon = [9999999999]"),
     "thousands of dimensions": (LQR, "dim = [3]", f"dim = [{', '.join(map(str, range(1, 3001)))}]"),
-    "a product of lists": (LQR, "seeds = 3\nlearning_rate = [0.01]", f"seeds = 100_000\nlearning_rate = [{MANY}]"),
+    "a product of lists": (LQR, "seeds = 3\nlearning_rate = [0.01]", f"seeds = 100_000\nrecord_every = 1\nlearning_rate = [{MANY}]"),
     "records": (LQR, "iterations = 100", "iterations = 9_999_999_999\nrecord_every = 1"),
     "width": (NETWORK, "iterations = 100", "iterations = 100\nwidth = 1_000_000"),
     "depth": (NETWORK, "iterations = 100", "iterations = 100\ndepth = 1_000_000_000"),

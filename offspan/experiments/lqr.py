@@ -20,6 +20,7 @@ from offspan.problems import LQR
 from offspan.states import basis
 from offspan.training import Batch, Status, train_lqr_batch
 
+OF_A_RUN = 500.0  # bytes of Python's objects: its setting, and its places in lists
 STATUS_FLAGS = {"flag_values": np.array(list(Status), np.int8), "flag_meanings": " ".join(map(str, Status))}
 
 
@@ -107,7 +108,8 @@ class LQRSpec(Spec):
         kept = sum(8.0 * runs * len(counts) * (3 * records + 2 * dim * controls[dim]) for dim, _ in shapes)
         cells, systems = len(self.systems) * rates * len(counts) * seeds * len(shapes), len(self.systems) * len(self.dim) * seeds
         result = 8.0 * (cells * (6 * records + 3 * most**2) + 8 * systems * most**2)
-        return trained(runs)._replace(memory=max(trained(at_once).memory, kept + result))
+        objects = OF_A_RUN * cells / len(shapes)
+        return trained(runs)._replace(memory=objects + max(trained(at_once).memory, kept + result))
 
 
 SPEC = LQRSpec
