@@ -97,15 +97,17 @@ def test_what_cannot_fit_is_refused_with_the_numbers_and_nothing_is_written(tmp_
     monkeypatch.setattr("offspan.sizes.free_memory", lambda: 100 * GIB)
     text, old, new = TOO_LARGE[case]
     assert old in text
-    run(load_spec(written(tmp_path, text.replace("iterations = 100", "iterations = 2", 1))), tmp_path / "small", lambda share: None)
+    run(load_spec(written(tmp_path, text.replace("iterations = 100", "iterations = 20", 1))), tmp_path / "small", lambda share: None)
     with pytest.raises(offspan.OffspanError, match=r"mine: [\d,]+ runs? need about [\d,.]+ GiB, but 100.00 GiB are free; ") as told:
         run(load_spec(written(tmp_path, text.replace(old, new))), tmp_path / "runs", lambda share: None)
     assert str(told.value).count(". ") == 0
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_nobody_waits_for_is_refused(tmp_path):
+def test_what_nobody_waits_for_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("offspan.sizes.free_memory", lambda: 100 * GIB)
     text = LQR.replace("iterations = 100", "iterations = 9_999_999_999\nrecord_every = 999_999_999").replace("seeds = 3", "seeds = 10_000")
+    text = text.replace("dim = [3]", "dim = [30]").replace("horizon = [3]", "horizon = [1000]")
     with pytest.raises(offspan.OffspanError, match=r"would take about [\d,]+ years here"):
         check_fits(load_spec(written(tmp_path, text)))
 
