@@ -53,6 +53,7 @@ harden: $(VENV)/.test
 	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q tests/test_fuzz.py
 	@$(BIN)/python tests/kills.py
 	@$(BIN)/python tests/cluster_kills.py
+	@$(BIN)/python tests/load.py
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

@@ -44,7 +44,7 @@ from offspan.training import (
     train_lqr_batch,
 )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "LQR",

@@ -106,6 +106,8 @@ def _executor(cluster: str | None) -> Iterator[Any]:
 
 def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
     """Trains, prints the main table, and leaves figures, tables and animations in the run's folder."""
+    from offspan.experiments.estimate import announcement
+    from offspan.experiments.executor import Here
     from offspan.experiments.run import run
     from offspan.experiments.store import RunFolder
     from offspan.report.results import report
@@ -118,6 +120,8 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
         has = any(there.checkpoints.glob("[!.]*.npz"))  # the others are half written
         return f"what was done of {spec.name} is kept, and the same command resumes from there" if has else "nothing was done yet"
 
+    if not RunFolder(folder / spec.name).is_complete() and isinstance(executor, Here) and (said := announcement(spec)):
+        console.print(said, soft_wrap=True)
     with progress_of(spec.name, kept) as progress:
         result = run(spec, folder, progress, executor=executor, doing=lambda what: progress(None, f"{spec.name}: {what}"))
     other = getattr(spec, "compare_with", None)
@@ -153,17 +157,14 @@ def select_states(
     from offspan.report.selection import choice_table
     from offspan.report.tables import terminal_table
 
-    if output is not None and not output.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(output.parent)!r} to write {output.name} to.")
     with status("choosing …"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "select: ")  # what it warns of is printed below
-        chosen = choose(spec, method, trust_code=trust_code)
+        chosen = choose(spec, method, output=output, trust_code=trust_code)
     console.print(terminal_table(choice_table(chosen.selection, chosen.candidates)))
     if chosen.selection.note:
         console.print(f"Note: {chosen.selection.note}", soft_wrap=True)
-    path = output or spec.with_name(f"{chosen.spec.name}.toml")
-    save_chosen(chosen.spec, path)
-    console.print(f"Train on them: offspan run {path}", soft_wrap=True)
+    save_chosen(chosen.spec, chosen.path)
+    console.print(f"Train on them: offspan run {chosen.path}", soft_wrap=True)
 
 
 @app.command("map")

@@ -15,6 +15,7 @@ from offspan.host import own_errors
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.variants import as_noise_key
 from offspan.rollout import Controller, rollout
+from offspan.sizes import blocks
 
 
 class ExtrapolationMap(NamedTuple):
@@ -94,9 +95,11 @@ def outcomes(
     """For each state J(π; x), and the share of trajectories whose last state is a `success` (NaN where that is not given)."""
     noise_key = as_noise_key(where, problem, key)
     as_count(where, "samples", samples, least=1)
+    keys = None if noise_key is None else jax.random.split(noise_key, samples)
+    some = blocks(len(x0s), (problem.horizon + 1) * (problem.state_dim + problem.control_dim) * (1 if keys is None else samples))
     with own_errors(problem, controller) as finished:
-        costs, last = finished(_ends(problem, controller, x0s, None if noise_key is None else jax.random.split(noise_key, samples)))
-    costs = np.asarray(costs).mean(axis=1)
+        costs, last = zip(*(finished(_ends(problem, controller, x0s[one], keys)) for one in some), strict=True)
+    costs, last = np.concatenate([np.asarray(part).mean(axis=1) for part in costs]), jnp.concatenate(last)
     costs = np.where(np.isfinite(costs), costs, np.inf)
     if success is None:
         return costs, np.full(len(x0s), np.nan)

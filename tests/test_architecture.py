@@ -20,6 +20,7 @@ LAYERS = [
         "files",
         "host",
         "memory",
+        "sizes",
         "problems",
         "systems",
         "controllers",

@@ -326,7 +326,7 @@ def test_select_writes_a_spec_that_runs(tmp_path, monkeypatch):
     assert ran.exit_code == 0, ran.output
     assert offspan_command("select", "mine.toml").exit_code == 0  # the same again is no conflict
     Path("mine-gramian-logdet.toml").write_text("name = 'other'\n")
-    with pytest.raises(ValueError, match="is there already and says something else"):
+    with pytest.raises(ValueError, match="is there already and is no spec that offspan chose"):
         cli.app(["select", "mine.toml"], standalone_mode=False)
 
 

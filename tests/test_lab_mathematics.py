@@ -16,7 +16,8 @@ from offspan.errors import OffspanError
 from offspan.exploration import krylov_rank
 from offspan.lab.build import PAGE
 from offspan.lab.data import NETWORKS, unpacked
-from offspan.selection.criteria import Setting, gramian_logdet
+from offspan.selection.criteria import gramian_logdet
+from offspan.selection.evaluations import Setting
 from offspan.selection.pilots import flow_costs
 from offspan.theory.closed_forms import shift_alpha_any_horizon, shift_learning_rate, shift_ratios
 from tests.chromium import chromium, needs_browser

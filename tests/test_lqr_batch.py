@@ -256,7 +256,9 @@ def test_seen_states_that_span_the_space_train_but_have_no_measures():
 def test_a_batch_that_would_not_fit_is_refused_with_the_figure():
     problem, seen = offspan.shift(3, horizon=3), offspan.basis(3, 1)
     settings: dict[str, Any] = {"learning_rate": 0.01, "iterations": 100_000}
-    with pytest.raises(ValueError, match=r"10,000 runs with 1,001 records each need about 0\.\d\d GiB, but 0\.10 GiB are free"):
+    with pytest.raises(
+        ValueError, match=r"10,000 runs of 3 time steps with 1,001 records each need about 0\.\d\d GiB, but 0\.10 GiB are free"
+    ):
         offspan.train_lqr_batch([problem] * 10_000, [seen] * 10_000, memory_limit=0.1 * 2**30, **settings)
 
 

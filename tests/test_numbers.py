@@ -1,4 +1,4 @@
-"""Every number of the README that was measured is in a stored result, computed here from its variables without the code that drew or printed it."""
+"""The measured numbers of the README are those of the stored results, computed here without the code that drew or printed them."""
 
 import json
 import re

@@ -17,9 +17,11 @@ import scipy.stats
 import offspan
 from offspan.exploration import visited_covariance
 from offspan.report.results import bootstrap, cvar, rank_correlation, ratio
-from offspan.selection.criteria import CRITERIA, Setting
-from offspan.selection.methods import METHODS, _by_rank, best_set, greedy_set, random_sets
+from offspan.selection.criteria import CRITERIA
+from offspan.selection.evaluations import Setting
+from offspan.selection.methods import METHODS, _by_rank
 from offspan.selection.pilots import Pilots, Training, flow, flow_costs
+from offspan.selection.search import best_set, extensions, greedy_set, random_sets, worth, worth_of_exchanges
 from tests.systems import random_lqr
 
 KEY = jax.random.key(0)
@@ -108,6 +110,39 @@ def test_criteria_are_what_a_plain_loop_finds(swing, name):
     assert found.rollouts == (0 if name in ("distance", "tangent") else 2 * 4)
 
 
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("name", CRITERIA)
+def test_sets_with_one_state_more_are_what_a_plain_loop_finds(swing, name, kept, monkeypatch):
+    """In blocks of one candidate and of all, with rows that are kept and that are made again."""
+    monkeypatch.setattr("offspan.sizes.free_memory", lambda: math.inf if kept else 0.0)
+    monkeypatch.setattr("offspan.sizes.STATES", 1_000 if kept else 1)
+    found = CRITERIA[name](swing)
+    assert found.extended is not None
+    expected = dict(zip(map(tuple, PAIRS.tolist()), plain_values(swing, name), strict=True))
+    pairs = found.extended(np.arange(4)[:, None])
+    for (i, j), value in expected.items():
+        assert pairs[i, j] == pytest.approx(value, rel=1e-9, abs=1e-12)
+        assert pairs[j, i] == pytest.approx(value, rel=1e-9, abs=1e-12)
+    triples = [[0, 1, 2], [0, 1, 3]]
+    np.testing.assert_allclose(found.extended(np.array([[0, 1]]))[0, 2:], found.value(np.array(triples)), rtol=1e-9)
+    singles = found.extended(np.empty((1, 0), int))[0]
+    np.testing.assert_allclose(singles, found.value(np.arange(4)[:, None]), rtol=1e-9, atol=1e-12)
+    without = extensions(found._replace(extended=None), np.array([[0, 1]]), np.array([2, 3]))
+    np.testing.assert_allclose(without[0], found.value(np.array(triples)), rtol=1e-12)
+
+
+def test_the_worth_of_exchanges_is_that_of_the_sets_written_out():
+    rng, best, others = np.random.default_rng(0), np.array([4, 1, 6]), np.array([0, 2, 3, 5])
+    values = rng.normal(size=(3, 4))
+    sets = [best, *(np.append(np.delete(best, i), other) for i in range(3) for other in others)]
+    of_sets = np.array([0.5, *values.ravel()])
+    has = np.array([[x in one for x in range(7)] for one in sets])
+    expected = [of_sets[has[:, x]].max() - of_sets[~has[:, x]].max() for x in range(7)]
+    np.testing.assert_allclose(worth_of_exchanges(best, others, 0.5, values), expected, rtol=1e-12)
+    np.testing.assert_allclose(worth(np.array(sets), of_sets, 7), expected, rtol=1e-12)
+    assert np.array_equal(worth(np.array([[0, 1], [0, 2]]), np.array([1.0, 3.0]), 4), [np.inf, -2.0, 2.0, -np.inf])
+
+
 def test_extrapolation_scores_are_the_criteria_of_the_seen_states(swing):
     seen, unseen = swing.candidates[1:3], swing.candidates[jnp.array([0, 3])]
     scores = offspan.extrapolation_scores(swing.problem, seen, unseen, controllers=swing.controllers, scale=swing.scale)
@@ -138,7 +173,7 @@ def test_large_pools_are_chosen_from_by_greedy_choice_and_exchange(monkeypatch):
         criterion = CRITERIA[name](setting(problem, candidates))
         best, worth, is_tie = best_set(criterion, 10, 3)
         assert not is_tie
-        monkeypatch.setattr("offspan.selection.methods.ALL_SETS", 10)
+        monkeypatch.setattr("offspan.selection.search.ALL_SETS", 10)
         found, worth_found, _ = best_set(criterion, 10, 3)
         monkeypatch.undo()
         assert criterion.value(found[None])[0] == pytest.approx(criterion.value(best[None])[0])

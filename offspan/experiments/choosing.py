@@ -1,6 +1,6 @@
 """From a spec whose seen states are still to be chosen to one that `offspan run` takes."""
 
-import tomllib
+import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 import optax
 
 from offspan.errors import OffspanError
+from offspan.experiments.estimate import check_fits
 from offspan.experiments.lqr import LQRSpec
 from offspan.experiments.network import NetworkSpec
 from offspan.experiments.registry import placed, spec_from
@@ -31,15 +32,19 @@ class Choose(Strict):
 
 
 class Chosen(NamedTuple):
-    """The choice, what was chosen from, and the spec with it."""
+    """The choice, what was chosen from, the spec with it, and where that belongs."""
 
     selection: Selection
     candidates: np.ndarray
     spec: Spec
+    path: Path
 
 
-def choose(path: Path, method: str | None = None, *, trust_code: bool = False) -> Chosen:
-    """Reads a spec with a table [choose], and chooses; `method` takes the place of the table's."""
+def choose(path: Path, method: str | None = None, *, output: Path | None = None, trust_code: bool = False) -> Chosen:
+    """Reads a spec with a table [choose], and chooses; `method` takes the place of the table's.
+
+    Where the chosen spec cannot be written, to `output` or beside `path`, that is said before the choice.
+    """
     content = read_toml(path)
     table = content.pop("choose", None)
     if not isinstance(table, dict):
@@ -48,10 +53,10 @@ def choose(path: Path, method: str | None = None, *, trust_code: bool = False) -
     if given:
         raise OffspanError(f"{path} gives `{given[0]}`, which is what is to be chosen; leave it out.")
     asked = validated(Choose, {**table, **({"method": method} if method else {})}, str(path), inside="choose")
-    return _choose(content, asked, path, trust_code)
+    return _choose(content, asked, path, output, trust_code)
 
 
-def _choose(content: dict[str, Any], asked: Choose, path: Path, trust_code: bool) -> Chosen:
+def _choose(content: dict[str, Any], asked: Choose, path: Path, output: Path | None, trust_code: bool) -> Chosen:
     source = str(path)
     rows = asked.candidates
     is_lqr, dim = _kind(content) == "lqr", content.get("dim")
@@ -67,10 +72,13 @@ def _choose(content: dict[str, Any], asked: Choose, path: Path, trust_code: bool
     if is_lqr and len(rows[0]) != content["dim"][0]:
         raise OffspanError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
     first = placed(spec_from(_with_states(content, rows, range(asked.k)), source), path, trust_code)
+    check_fits(first)
+    name = f"{first.name}-{asked.method}"
+    check_target(target := output or path.with_name(f"{name}.toml"))
     with jax.enable_x64(first.precision == "float64"):
         selection, candidates = _select(first, asked, rows, source)
     spec = placed(spec_from(_with_states(content, rows, sorted(selection.indices.tolist())), source), path)
-    return Chosen(selection, candidates, spec.model_copy(update={"name": f"{spec.name}-{selection.method}"}))
+    return Chosen(selection, candidates, spec.model_copy(update={"name": name}), target)
 
 
 def _kind(content: dict[str, Any]) -> str:
@@ -110,11 +118,31 @@ def _one(values: Any) -> bool:
     return isinstance(values, list) and len(values) == 1
 
 
+CHOSEN = "# Chosen by offspan select, which writes over it unless it was changed: "
+
+
+def check_target(path: Path) -> None:
+    """Whether a chosen spec may be written there: where there is nothing yet, or one of ours, as it was written."""
+    if not path.parent.is_dir():
+        raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
+    if not path.exists() and not path.is_symlink():
+        return
+    first, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n") if path.is_file() else ("", "", "")
+    if first != CHOSEN + _checksum(text):
+        raise OffspanError(
+            f"{path} is there already and is no spec that offspan chose, or was changed since; name another file with --output, or move "
+            "it away."
+        )
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def save_chosen(spec: Spec, path: Path) -> None:
-    """As TOML for `offspan run`; a file that is there and says something else is left alone."""
+    """As TOML for `offspan run`."""
     if isinstance(spec, SystemSpec) and Path(spec.system.folder) == path.parent.resolve():  # so that both can be moved together
         spec = spec.model_copy(update={"system": spec.system.model_copy(update={"folder": ".", "fingerprint": ""})})
+    check_target(path)
     text = to_toml(spec)
-    if path.exists() and tomllib.loads(path.read_text(encoding="utf-8")) != tomllib.loads(text):
-        raise OffspanError(f"{path} is there already and says something else; name another file with --output, or move it away.")
-    atomic_write_text(path, text)
+    atomic_write_text(path, f"{CHOSEN}{_checksum(text)}\n{text}")

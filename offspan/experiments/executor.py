@@ -77,6 +77,7 @@ class Here:
         if is_done(latest):
             return
         say_begun_with(task.name, latest, self.say)
+        progress(0.0 if latest is None else latest.share)
         saved = time.monotonic()
 
         def on_chunk(checkpoint: Checkpoint) -> None:

@@ -1,8 +1,7 @@
 """A sweep of linear controllers: every combination of a spec's lists is a run, and all runs of one shape are one batch."""
 
-import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import jax
@@ -13,6 +12,7 @@ import xarray as xr
 from offspan.baselines import minimal_cost
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, check_known
+from offspan.experiments.estimate import Estimate, linear, one_after_another
 from offspan.experiments.parts import joined, part_names, seed_groups
 from offspan.experiments.registry import FAMILIES
 from offspan.experiments.spec import Arrays, Matrix, Name, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
@@ -20,6 +20,7 @@ from offspan.problems import LQR
 from offspan.states import basis
 from offspan.training import Batch, Status, train_lqr_batch
 
+OF_A_RUN = 500.0  # bytes of Python's objects: its setting, and its places in lists
 STATUS_FLAGS = {"flag_values": np.array(list(Status), np.int8), "flag_meanings": " ".join(map(str, Status))}
 
 
@@ -87,6 +88,29 @@ class LQRSpec(Spec):
     def content(self) -> str:
         return ", ".join(self.systems)
 
+    def estimate(self) -> Estimate:
+        """Each shape is trained on its own; at the end there are all of them, and the result, in which matrices have the largest shape."""
+        counts, rates, seeds = seen_counts(self), len(self.learning_rate), len(self.seeds)
+        random = sum(map(self.depends_on_seed, self.systems))
+        runs = rates * (random * seeds + len(self.systems) - random)  # of each number of seen states
+        at_once = min(runs, rates * (random * (self.seeds_per_task or seeds) + len(self.systems)))
+        own = next(iter(self.matrices.values()), None)
+        controls = {dim: len(own.B[0]) if own is not None and own.B is not None else dim for dim in self.dim}
+
+        def trained(count: int) -> Estimate:
+            """So many runs of each number of seen states."""
+            options = self.iterations, self.record_every
+            return one_after_another(
+                linear(dict.fromkeys(counts, count), dim, controls[dim], horizon, *options) for dim, horizon in self.shapes()
+            )
+
+        records, most, shapes = -(-self.iterations // self.record_every) + 1, max(self.dim), self.shapes()
+        kept = sum(8.0 * runs * len(counts) * (3 * records + 2 * dim * controls[dim]) for dim, _ in shapes)
+        cells, systems = len(self.systems) * rates * len(counts) * seeds * len(shapes), len(self.systems) * len(self.dim) * seeds
+        result = 8.0 * (cells * (6 * records + 3 * most**2) + 8 * systems * most**2)
+        objects = OF_A_RUN * cells / len(shapes)
+        return trained(runs)._replace(memory=objects + max(trained(at_once).memory, kept + result))
+
 
 SPEC = LQRSpec
 SWEPT = ("system", "dim", "horizon", "learning_rate", "seen", "seed")
@@ -133,35 +157,52 @@ def seen_set(spec: LQRSpec, dim: int, count: int) -> np.ndarray:
     return np.asarray(states, spec.precision)
 
 
-def problems_of(spec: LQRSpec, runs: Sequence[Setting], dim: int, horizon: int) -> list[LQR]:
-    """The system of each run; it is made once for all learning rates and seen states."""
-    make = functools.cache(lambda system, seed: jax.tree.map(lambda M: M.astype(spec.precision), spec.problem(system, seed, dim, horizon)))
-    return [make(run.system, run.seed) for run in runs]
+def problems_of(spec: LQRSpec, runs: list[Setting], dim: int, horizon: int) -> list[LQR]:
+    """The system of each run, with NumPy matrices; each is made once."""
+    made: dict[tuple[str, int], LQR] = {}
+    for system in spec.systems:
+        seeds = list(dict.fromkeys(run.seed for run in runs if run.system == system))
+        made |= {(system, seed): one for seed, one in zip(seeds, _made(spec, system, seeds, dim, horizon), strict=True)}
+    return [made[run.system, run.seed] for run in runs]
+
+
+def _made(spec: LQRSpec, system: str, seeds: list[int], dim: int, horizon: int) -> Iterator[LQR]:
+    """Random systems by the thousand, which takes the time of a few; the bits are those of one at a time, as nothing is fused."""
+    make = FAMILIES[system].make if spec.depends_on_seed(system) else lambda seed, dim, horizon: spec.problem(system, 0, dim, horizon)
+    for some in np.array_split(np.asarray(seeds, np.uint32), range(1_000, len(seeds), 1_000)) if seeds else ():
+        stacked = jax.vmap(lambda seed: make(seed, dim, horizon))(some)
+        stacked = jax.tree.map(lambda M: np.asarray(M, spec.precision), stacked)
+        yield from (jax.tree.map(lambda M, i=i: M[i], stacked) for i in range(len(some)))
 
 
 def tasks(spec: LQRSpec) -> list[Task]:
     """One for each shape, or for some of its seeds."""
+    groups = _groups(spec)
     return [
         Task(name, float(dim**2 * horizon * len(runs)))
         for dim, horizon in spec.shapes()
-        for name, runs in _parts(spec, dim, horizon).items()
+        for name, runs in zip(_names(spec, dim, horizon, groups), groups, strict=True)
     ]
 
 
-def _parts(spec: LQRSpec, dim: int, horizon: int) -> dict[str, list[Setting]]:
+def _groups(spec: LQRSpec) -> list[list[Setting]]:
     """The runs of each task of a shape."""
-    groups = [list(runs) for _, runs in itertools.groupby(distinct_runs(spec)[0], _group_of(spec))]
-    return dict(zip(part_names(f"dim-{dim}-horizon-{horizon}", spec, len(groups)), groups, strict=True))
+    return [list(runs) for _, runs in itertools.groupby(distinct_runs(spec)[0], _group_of(spec))]
+
+
+def _names(spec: LQRSpec, dim: int, horizon: int, groups: list[list[Setting]]) -> list[str]:
+    return part_names(f"dim-{dim}-horizon-{horizon}", spec, len(groups))
 
 
 def run_task(spec: LQRSpec, name: str, needed: Mapping[str, Arrays], resume: Arrays | None, on_chunk: OnChunk) -> Arrays:
     """The batch of one shape, or of some of its seeds."""
-    dim, horizon = next(shape for shape in spec.shapes() if name in _parts(spec, *shape))
-    runs = _parts(spec, dim, horizon)[name]
-    problems = problems_of(spec, runs, dim, horizon)
+    groups = _groups(spec)
+    (dim, horizon), names = next((shape, names) for shape in spec.shapes() if name in (names := _names(spec, *shape, groups)))
+    runs = groups[names.index(name)]
+    seen = {count: seen_set(spec, dim, count) for count in seen_counts(spec)}
     batch = train_lqr_batch(
-        problems,
-        [seen_set(spec, dim, run.seen) for run in runs],
+        problems_of(spec, runs, dim, horizon),
+        [seen[run.seen] for run in runs],
         learning_rate=[run.learning_rate for run in runs],
         clip=spec.clip,
         iterations=spec.iterations,
@@ -180,7 +221,8 @@ def restored(arrays: Arrays) -> Batch:
 def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     """Matrices of smaller dimensions are filled up with NaN."""
     runs, place = distinct_runs(spec)
-    batches = [restored(joined([results[name] for name in _parts(spec, *shape)])) for shape in spec.shapes()]
+    groups = _groups(spec)
+    batches = [restored(joined([results[name] for name in _names(spec, *shape, groups)])) for shape in spec.shapes()]
     outer = len(spec.dim), len(spec.horizon)
     most_states, most_controls = max(batch.K.shape[2] for batch in batches), max(batch.K.shape[1] for batch in batches)
 
@@ -193,15 +235,21 @@ def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
         fill = lambda M: np.pad(M, ((0, 0), (0, rows - M.shape[1]), (0, columns - M.shape[2])), constant_values=np.nan)  # noqa: E731
         return [fill(value) for value in values]
 
-    systems: dict[str, list[np.ndarray]] = {name: [] for name in "ABQR"}
+    each = place[:, 0, 0]  # a run of each system and seed: neither horizon, learning rate nor seen states change its matrices
+    rows = {"A": most_states, "B": most_states, "Q": most_states, "R": most_controls}
+    columns = {"A": most_states, "B": most_controls, "Q": most_states, "R": most_controls}
+    systems = {name: np.full((len(spec.dim), *each.shape, rows[name], columns[name]), np.nan, spec.precision) for name in "ABQR"}
     excess = []
-    for (dim, horizon), batch in zip(spec.shapes(), batches, strict=True):
+    for i, ((dim, horizon), batch) in enumerate(zip(spec.shapes(), batches, strict=True)):
         problems = problems_of(spec, runs, dim, horizon)
-        for name in systems:
-            systems[name].append(np.stack([np.asarray(getattr(problem, name)) for problem in problems]))
-        excess.append(
-            batch.cost[:, -1] - [_least(problem, seen_set(spec, dim, run.seen)) for problem, run in zip(problems, runs, strict=True)]
-        )
+        for name, values in systems.items():
+            M = np.stack([getattr(problems[r], name) for r in each.ravel()])
+            values[i // len(spec.horizon), ..., : M.shape[1], : M.shape[2]] = M.reshape(*each.shape, *M.shape[1:])
+        least = np.empty(len(runs))
+        for count in seen_counts(spec):
+            members = [r for r, run in enumerate(runs) if run.seen == count]
+            least[members] = _least([problems[r] for r in members], seen_set(spec, dim, count))
+        excess.append(batch.cost[:, -1] - least)
 
     data: dict[str, tuple] = {
         "K": ((*SWEPT, "control", "state"), swept(matrices([batch.K for batch in batches], most_controls, most_states))),
@@ -211,12 +259,8 @@ def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     }
     for name, meaning in MEASURED.items():
         data[name] = (*SWEPT, "iteration"), swept([getattr(batch, name) for batch in batches]), {"long_name": meaning}
-    rows = {"A": most_states, "B": most_states, "Q": most_states, "R": most_controls}
-    columns = {"A": most_states, "B": most_controls, "Q": most_states, "R": most_controls}
     for name, values in systems.items():
-        # One matrix for each system, dimension and seed: neither horizon, learning rate nor seen states change it.
-        laid_out = swept(matrices(values, rows[name], columns[name]))[:, :, 0, 0, 0]
-        data[name] = ("system", "dim", "seed", f"{name}_row", f"{name}_column"), laid_out
+        data[name] = ("system", "dim", "seed", f"{name}_row", f"{name}_column"), np.moveaxis(values, 0, 1)
     states = np.full((len(spec.dim), len(seen_counts(spec)), max(seen_counts(spec)), most_states), np.nan)
     for i, dim in enumerate(spec.dim):
         for j, count in enumerate(seen_counts(spec)):
@@ -235,12 +279,13 @@ def to_dataset(spec: LQRSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
     return xr.Dataset(data, coords=coords, attrs={**result_attributes(spec), **clip})
 
 
-def _least(problem: LQR, x0s: np.ndarray) -> float:
-    """J*(S), or NaN where it is not known in closed form."""
+def _least(problems: list[LQR], x0s: np.ndarray) -> np.ndarray:
+    """J*(S) of each problem, or NaN where it is not known in closed form."""
+    some = [problems[first : first + 1_000] for first in range(0, len(problems), 1_000)]
     try:
-        return float(_minimal_cost(problem, x0s))
+        return np.concatenate([_minimal_costs(jax.tree.map(lambda *leaves: np.stack(leaves), *few), x0s) for few in some])
     except OffspanError:
-        return float("nan")
+        return np.full(len(problems), np.nan)
 
 
-_minimal_cost = jax.jit(minimal_cost)  # one program for all runs with as many seen states
+_minimal_costs = jax.jit(jax.vmap(minimal_cost, (0, None)))

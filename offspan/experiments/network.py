@@ -13,8 +13,9 @@ import pydantic
 import xarray as xr
 
 from offspan.baselines import adversarial_objective
-from offspan.controllers import MLP, Bounded
+from offspan.controllers import MLP, Bounded, unstack_weights
 from offspan.errors import OffspanError
+from offspan.experiments.estimate import Estimate, networks, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.objectives import WeightedCosts, aimed
 from offspan.experiments.parts import joined, part_names, seed_groups, taken
@@ -80,6 +81,19 @@ class Networks(Spec):
             problem.control_bounds,
         )
 
+    def first_controllers(self, problem: Problem, seeds: list[int]) -> list[MLP | Bounded]:
+        """`first_controller` of each seed, made at once, which takes the time of a few; the bits are the same."""
+        dims = problem.state_dim, problem.control_dim
+        every = jax.vmap(lambda seed: MLP.init(jax.random.key(seed), *dims, width=self.width, depth=self.depth))(
+            np.asarray(seeds, np.uint32)
+        )
+        return [bounded(one, problem.control_bounds) for one in unstack_weights(*eqx.partition(every, eqx.is_inexact_array))]
+
+    def estimate_of(self, problem: Problem, runs: int, states: int) -> Estimate:
+        """Of networks for the problem, all trained at once."""
+        shape = {"dims": (problem.state_dim, problem.control_dim), "horizon": problem.horizon, "width": self.width, "depth": self.depth}
+        return networks(runs, states, **shape, iterations=self.iterations, precision=self.precision)
+
     def stopping_rule(self) -> NoImprovement:
         return NoImprovement(every=self.evaluate_every, patience=self.patience, gain=self.gain)
 
@@ -134,6 +148,14 @@ class NetworkSpec(Networks):
     def make_problem(self) -> Problem:
         return system(self.problem, self.settings)
 
+    def estimate(self) -> Estimate:
+        problem, seen, unseen = self.make_problem(), len(self.seen_states), len(self.unseen_states)
+        at_once = [min(self.seeds_per_task or len(seeds), len(seeds)) for seeds in (self.seeds, self.baseline_seeds, self.baseline_seeds)]
+        parts = [self.estimate_of(problem, *one) for one in zip(at_once, (seen, seen + unseen, unseen), strict=True)]
+        together = sum(part.memory for part in parts) if self.together else 0.0
+        whole = one_after_another([self.estimate_of(problem, len(self.seeds), seen), *parts[1:]])
+        return whole._replace(memory=max(together, *(part.memory for part in parts)))
+
     def content(self) -> str:
         return f"{self.problem}, {len(self.seen_states)} seen and {len(self.unseen_states)} unseen states"
 
@@ -185,7 +207,7 @@ def run_task(spec: NetworkSpec, name: str, needed: Mapping[str, Arrays], resume:
         return _run_together(spec, resume, on_chunk)
     objective = next(objective for objective in OBJECTIVES if name in _parts(spec, objective))
     problem, seen, unseen, _ = make(spec)
-    starts = [spec.first_controller(problem, seed) for seed in _parts(spec, objective)[name]]
+    starts = spec.first_controllers(problem, _parts(spec, objective)[name])
     batch = train_batch(
         problem,
         starts,
@@ -206,7 +228,7 @@ def _run_together(spec: NetworkSpec, resume: Arrays | None, on_chunk: OnChunk) -
     problem, seen, unseen, targets = make(spec)
     each = aimed(problem, seen, unseen, targets, spec.non_extrapolating.coefficient)
     every = [(objective, seed) for objective in OBJECTIVES for seed in seeds_of(spec, objective)]
-    starts = [spec.first_controller(problem, seed) for _, seed in every]
+    starts = spec.first_controllers(problem, [seed for _, seed in every])
     batch = train_batch(
         [each[objective][0] for objective, _ in every],
         starts,

@@ -11,6 +11,7 @@ import xarray as xr
 
 from offspan.baselines import adversarial_objective
 from offspan.errors import OffspanError
+from offspan.experiments.estimate import Estimate, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import OPTIMIZERS, Networks, check_states
 from offspan.experiments.registry import system
@@ -104,6 +105,16 @@ class NetworkWaysSpec(Networks):
             name: (way, self.baseline_seeds) for name, way in baselines.items()
         }
 
+    def estimate(self) -> Estimate:
+        """A sampled gradient has the states of all of its rollouts at once."""
+
+        def of_way(way: NetworkWay, seeds: list[int], horizon: int) -> Estimate:
+            rollouts = {"exact": 1, "two-point": 2 * way.directions, "reinforce": way.rollouts}[way.gradient]
+            states = max(len(self.seen_states), len(self.unseen_states)) + len(self.unseen_states) * isinstance(way, NonExtrapolating)
+            return self.estimate_of(self.make_problem(horizon), len(seeds), states * rollouts)
+
+        return one_after_another(of_way(*one, horizon) for one in self.trainings().values() for horizon in self.horizon)
+
     def content(self) -> str:
         return f"{self.problem}, {len(self.ways)} ways of training, H = {', '.join(map(str, self.horizon))}"
 
@@ -137,7 +148,7 @@ def run_task(spec: NetworkWaysSpec, name: str, needed: Mapping[str, Arrays], res
     training, _, horizon = name.rpartition("-horizon-")
     way, seeds = spec.trainings()[training]
     problem, (seen, unseen, targets) = spec.make_problem(int(horizon)), spec.states()
-    starts = [spec.first_controller(problem, seed) for seed in seeds]
+    starts = spec.first_controllers(problem, seeds)
     iterations = way.iterations or spec.iterations
     adversarial = isinstance(way, NonExtrapolating)
     batch = train_batch(

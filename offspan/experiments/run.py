@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import xarray as xr
 
+from offspan.experiments.estimate import check_fits
 from offspan.experiments.executor import CHECKPOINT_SECONDS, Executor, Here
 from offspan.experiments.registry import kind, spec_from
 from offspan.experiments.spec import Arrays, OnChunk, Spec, to_toml
@@ -29,6 +30,8 @@ def run(
     """
     spec.check()
     folder = RunFolder(root / spec.name)
+    if not folder.is_complete() and (executor is None or isinstance(executor, Here)):  # on a cluster, memory is the workers'
+        check_fits(spec)
     with jax.enable_x64(spec.precision == "float64"), folder.claimed(spec):
         of_kind = kind(spec.kind)
         tasks = of_kind.tasks(spec)

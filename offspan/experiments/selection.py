@@ -13,6 +13,7 @@ import xarray as xr
 
 from offspan.baselines import minimal_cost
 from offspan.errors import OffspanError, check_known
+from offspan.experiments.estimate import Estimate, check_fits, linear, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import Networks, Objective
 from offspan.experiments.parts import part_names, seed_groups
@@ -21,9 +22,11 @@ from offspan.experiments.selection_training import Instance, instance, stopping,
 from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Spec, Task, filled, result_attributes
 from offspan.problems import LQR, Problem
 from offspan.selection import select
-from offspan.selection.criteria import CRITERIA, Setting
-from offspan.selection.methods import METHODS, random_sets
+from offspan.selection.criteria import CRITERIA
+from offspan.selection.evaluations import Setting
+from offspan.selection.methods import METHODS
 from offspan.selection.pilots import costs_from
+from offspan.selection.search import random_sets
 from offspan.selection.select import check_pool
 
 
@@ -63,6 +66,7 @@ class SelectionSpec(Networks):
         for key in ("iterations", "quick_iterations"):
             if (getattr(self, key) or 0) % self.evaluations:
                 raise OffspanError(f"`{key}` is {getattr(self, key)}, but must be a multiple of `evaluations`, {self.evaluations}")
+        check_fits(self)
         problem = self.make_problem(self.seeds[0])
         if self.candidates is not None and len(self.candidates[0]) > problem.state_dim:
             raise OffspanError(
@@ -97,6 +101,20 @@ class SelectionSpec(Networks):
         fewer = {} if self.is_lqr() else {"sets": min(self.sets, 12), "pilot_sets": min(self.pilot_sets, 8)}
         seeds = self.seeds[: max(len(self.seeds) // 10, 3)]
         return self._variant("quick", iterations=iterations, pilot_iterations=pilot, seeds=seeds, quick=True, **fewer)
+
+    def estimate(self) -> Estimate:
+        """Of training on all sets, each evaluated from all candidates as it goes on."""
+        count = len(self.candidates) if self.candidates is not None else self.dim or 1
+        runs = min(self.sets, math.comb(count, min(self.choose, count))) * len(self.seeds)
+        at_once = runs // len(self.seeds) * min(self.seeds_per_task or len(self.seeds), len(self.seeds))
+        beside = 24.0 * (self.evaluations + 1) * runs * count
+        if self.is_lqr():
+            dim, horizon = self.dim or 1, self.horizon or 1
+            every = self.iterations // self.evaluations or 1
+            trained = linear({self.choose: at_once}, dim, dim, horizon, self.iterations, every)
+        else:
+            trained = self.estimate_of(self.make_problem(0), at_once, self.choose)
+        return one_after_another([trained._replace(runs=runs, operations=trained.operations * runs / max(at_once, 1))], beside)
 
     def content(self) -> str:
         return f"{self.problem}, {self.choose} of {len(self.pool())} states"

@@ -13,6 +13,7 @@ import pydantic
 import tomli_w
 
 from offspan.errors import OffspanError, nearest
+from offspan.experiments.estimate import Estimate
 from offspan.files import excerpt, read_arrays, read_bytes
 
 Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
@@ -119,6 +120,10 @@ class Spec(Strict):
 
     def check(self) -> None:
         """Raises where the spec cannot be run, before anything is written."""
+
+    def estimate(self) -> Estimate | None:
+        """What running it takes, where that is known; from its numbers alone, as nothing may be made yet."""
+        return None
 
     def content(self) -> str:
         """What is trained, in a few words."""

@@ -9,6 +9,7 @@ import pydantic
 import xarray as xr
 
 from offspan.errors import OffspanError, check_known
+from offspan.experiments.estimate import Estimate, linear, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS, restored
 from offspan.experiments.registry import FAMILIES
 from offspan.experiments.spec import Arrays, OnChunk, Positive, Rate, Spec, Task, result_attributes
@@ -42,6 +43,11 @@ class StartsSpec(Spec):
     def problem(self) -> LQR:
         system = FAMILIES[self.system].make(0, self.dim, self.horizon)
         return LQR(system.A, R=self.control_cost * np.eye(self.dim), horizon=self.horizon)
+
+    def estimate(self) -> Estimate:
+        runs, records = self.starts * len(self.seeds), -(-self.iterations // self.record_every) + 1
+        trained = linear({self.seen: runs}, self.dim, self.dim, self.horizon, self.iterations, self.record_every)
+        return one_after_another([trained], beside=24.0 * records * runs * self.dim**2)
 
     def content(self) -> str:
         return f"{self.system}, control cost {self.control_cost:g}"

@@ -12,6 +12,7 @@ import xarray as xr
 
 from offspan.controllers import MLP
 from offspan.errors import OffspanError
+from offspan.experiments.estimate import Estimate, networks
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import layers_of, trajectories_of
 from offspan.experiments.spec import Arrays, Matrix, Number, OnChunk, Positive, Seed, Spec, Task, filled, result_attributes
@@ -91,6 +92,14 @@ class SystemSpec(Spec):
         asked = self.controller
         trained = self.system.label if self.system.factory else f"trained by the run {self.name}"
         return asked.policy or asked.run or ("the gain of the spec" if asked.gain else trained), self.system.label
+
+    def estimate(self) -> Estimate:
+        """Of the networks; the system itself is not made for it."""
+        horizon = self.system.horizon or self.system.settings.get("horizon", 1)
+        shape: dict[str, Any] = {"width": self.network.width, "depth": self.network.depth, "iterations": self.iterations}
+        dims = len(self.seen_states[0]), 1
+        known = horizon if isinstance(horizon, int) else 1
+        return networks(len(self.seeds), len(self.seen_states), dims=dims, horizon=known, precision=self.precision, **shape)
 
     def content(self) -> str:
         return f"{self.system.label}, {len(self.seen_states)} seen states"

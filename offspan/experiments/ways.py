@@ -13,6 +13,7 @@ import xarray as xr
 from offspan.baselines import minimal_cost
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, check_known
+from offspan.experiments.estimate import Estimate, linear, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.registry import FAMILIES
 from offspan.experiments.spec import Arrays, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
@@ -96,6 +97,20 @@ class WaysSpec(Spec):
         share = quick.iterations / self.iterations
         fewer = [way.model_copy(update={"iterations": max(int(way.iterations * share), 1)}) if way.iterations else way for way in self.ways]
         return quick.model_copy(update={"seeds": self.seeds[: max(len(self.seeds) // 10, 3)], "ways": fewer})
+
+    def estimate(self) -> Estimate:
+        """A sampled gradient has the states of all of its rollouts at once."""
+        every = [(way, horizon) for way in self.ways for horizon in self.horizon]
+        runs = len(self.systems) * len(self.seeds)
+
+        def of_way(way: Way, horizon: int) -> Estimate:
+            rollouts = {"exact": 1, "two-point": 2 * way.directions, "reinforce": way.rollouts}[way.gradient]
+            exact = linear({self.seen: runs}, self.dim, self.dim, horizon, way.iterations or self.iterations, self.record_every)
+            beside = 0.0 if way.is_plain() else 24.0 * runs * self.seen * rollouts * (horizon + 1) * self.dim
+            return exact._replace(memory=exact.memory + beside, operations=exact.operations * rollouts)
+
+        records = -(-self.iterations // self.record_every) + 1
+        return one_after_another((of_way(*one) for one in every), beside=8.0 * len(every) * runs * (5 * records + 2 * self.dim**2))
 
     def content(self) -> str:
         return f"{', '.join(self.systems)}; {len(self.ways)} ways of training"

@@ -57,7 +57,7 @@ def _systems(spec: LQRSpec, result: xr.Dataset) -> dict[str, Any]:
 
 
 def _system(spec: LQRSpec, result: xr.Dataset, run: Setting, dim: int, horizon: int) -> dict[str, Any]:
-    [problem] = problems_of(spec, [run], dim, horizon)
+    (problem,) = problems_of(spec, [run], dim, horizon)
     at = {"system": run.system, "dim": dim, "horizon": horizon, "learning_rate": run.learning_rate, "seen": run.seen, "seed": run.seed}
     ends = result.normalized_optimality.sel(at).dropna("iteration").values  # a run that ended early has NaN after its end
     random = f", seed {run.seed}" if spec.depends_on_seed(run.system) else ""

@@ -75,8 +75,12 @@ def check_target(path: Path) -> None:
     """Whether a page may be written there: where there is nothing yet, or a page of ours."""
     if not path.parent.is_dir():
         raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
-    if path.exists() and not (path.is_file() and b"Made by offspan" in path.read_bytes()):
+    if path.exists() and not (path.is_file() and _is_ours(path.read_bytes())):
         raise OffspanError(f"{path} is there already and is no page of offspan; name another file, or move it away.")
+
+
+def _is_ours(content: bytes) -> bool:
+    return content.lstrip().lower().startswith(b"<!doctype html") and b"Made by offspan" in content
 
 
 def write_page(

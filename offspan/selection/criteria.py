@@ -1,61 +1,60 @@
 """What can be said of a set of initial states before any training: scores that are meant to rise with how far training on it will reach.
 
-A criterion evaluates every candidate once, on its own, and then values any number of sets from these evaluations.
+A criterion evaluates every candidate on its own, and then values any number of sets from these evaluations; in blocks, so that pools of
+ten thousand fit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
 
 from offspan.controllers import MLP, Bounded, Linear
 from offspan.errors import OffspanError, as_states
-from offspan.exploration import as_scale, state_gradients, visited_count
+from offspan.exploration import as_scale
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
-from offspan.rollout import Controller, rollout
+from offspan.rollout import Controller
+from offspan.selection.evaluations import Setting, distances, gradients, gramians, products, scaled, tangents, visited_from
+from offspan.sizes import Rows, blocks
 
 
 class Criterion(NamedTuple):
-    """`value(sets)` for index sets (q, k) of candidates: (q,) numbers, the higher the better. `rollouts` were made to know them."""
+    """`value(sets)` for index sets (q, k) of candidates: (q,) numbers, the higher the better. `rollouts` were made to know them.
+
+    `extended(bases)`, for sets (b, j): the values (b, c) of each base with each candidate added, without writing out the sets. None where
+    there is no shorter way than `value`.
+    """
 
     value: Callable[[np.ndarray], np.ndarray]
     rollouts: int
-
-
-class Setting(NamedTuple):
-    """What is asked: candidates (c, n) to choose from, and the starts that training may begin with."""
-
-    problem: Problem
-    candidates: Float[Array, "c n"]
-    controllers: Sequence[Controller]
-    scale: Float[Array, "n"]
+    extended: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 def distance(setting: Setting) -> Criterion:
     """− max_u min_{x∈S} ‖u − x‖ over all candidates u, in the coordinates x / scale: how far the farthest one is from S."""
-    Z = _scaled(setting)
-    return Criterion(_minimax(_distances(Z, Z)), 0)
+    Z = scaled(setting)
+    return _by_the_best_of_each([Rows(lambda which: -distances(Z[which], Z), len(Z), len(Z))], np.min, 0)
 
 
 def coverage(setting: Setting) -> Criterion:
     """The same from all states that are visited from S, in the mean over starts: − max_u min_{x∈S, h} ‖u − x_h‖."""
-    Z, visits = _scaled(setting), _visits(setting)
-    apart = np.stack([[_distances(Z, X).min(axis=1) for X in start] for start in visits])
-    values = [_minimax(one.T) for one in apart]
-    return Criterion(lambda sets: np.mean([value(sets) for value in values], axis=0), visits.shape[0] * len(Z))
+    Z, work = scaled(setting), (setting.problem.horizon + 1) * setting.candidates.shape[1]
+
+    def nearness(visits: Callable[[np.ndarray], np.ndarray]) -> Rows:
+        return Rows(lambda which: np.stack([-distances(Z, X).min(axis=1) for X in visits(which)]), len(Z), len(Z), work)
+
+    return _by_the_best_of_each([nearness(visits) for visits in visited_from(setting)], np.min, setting.rollouts)
 
 
 def gramian_trace(setting: Setting) -> Criterion:
     """tr G for G = Σ_{x∈S} G_x, G_x = Σ_h x_h x_hᵀ: the squared length of what is visited. As a sum over S, greedy choice is exact."""
-    G, rollouts = _gramians(setting)
-    traces = np.trace(G, axis1=1, axis2=2)
-    return Criterion(lambda sets: traces[sets].sum(axis=1), rollouts)
+    n = setting.candidates.shape[1]
+    traces = np.concatenate([np.trace(rows.reshape(-1, n, n), axis1=1, axis2=2) for _, rows in gramians(setting)])
+    return Criterion(
+        lambda sets: traces[sets].sum(axis=1), setting.rollouts, lambda bases: traces[bases].sum(axis=1, keepdims=True) + traces[None]
+    )
 
 
 def gramian_logdet(setting: Setting) -> Criterion:
@@ -64,64 +63,127 @@ def gramian_logdet(setting: Setting) -> Criterion:
     It is monotone and submodular in S, and zero for the empty set, so greedy choice reaches 1 − 1/e of the best value at least
     (Nemhauser, Wolsey and Fisher 1978). Without I it would be −∞ wherever a direction is left out.
     """
-    G, rollouts = _gramians(setting)
-    G = G / max(float(np.mean(np.sum(_scaled(setting) ** 2, axis=1))), np.finfo(float).tiny)
+    n = setting.candidates.shape[1]
+    G, mean_square = gramians(setting), max(float(np.mean(np.sum(scaled(setting) ** 2, axis=1))), np.finfo(float).tiny)
 
-    def value(sets):
-        some = (sets[first : first + 500] for first in range(0, len(sets), 500))  # n² numbers for each set
-        return np.concatenate([np.linalg.slogdet(np.eye(G.shape[1]) + G[few].sum(axis=1))[1] for few in some])
+    def log_det(sums: np.ndarray) -> np.ndarray:
+        return np.linalg.slogdet(np.eye(n) + (sums / mean_square).reshape(-1, n, n))[1]
 
-    return Criterion(value, rollouts)
+    def sums(sets: np.ndarray) -> np.ndarray:
+        used, place = _used(sets)
+        rows = G[used]
+        return np.stack([rows[one].sum(axis=0) for one in place])
+
+    def extended(bases: np.ndarray) -> np.ndarray:
+        of_bases, found = sums(bases), np.empty((len(bases), G.count))
+        for which, rows in G:
+            for b, base in enumerate(of_bases):
+                found[b, which] = log_det(base + rows)
+        return found
+
+    return Criterion(lambda sets: _in_blocks(lambda some: log_det(sums(some)), sets, n * n), setting.rollouts, extended)
 
 
 def covariance(setting: Setting) -> Criterion:
     """The trace of the covariance, about their mean, of all states visited from S (`visited_covariance`), in the mean over starts."""
-    X = _visits(setting)
-    mean, square = X.mean(axis=2), np.sum(X**2, axis=3).mean(axis=2)
+    count, n = setting.candidates.shape
 
-    def value(sets):
-        return np.mean(square[:, sets].mean(axis=2) - np.sum(mean[:, sets].mean(axis=2) ** 2, axis=2), axis=0)
+    def moments(visits: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """(c, n + 1): the mean of the states visited from each candidate, and of their squared lengths."""
+        of_some = lambda X: np.concatenate([X.mean(axis=1), np.sum(X**2, axis=2).mean(axis=1)[:, None]], axis=1)  # noqa: E731
+        return np.concatenate(
+            [rows for _, rows in Rows(lambda which: of_some(visits(which)), count, n + 1, (setting.problem.horizon + 1) * n)]
+        )
 
-    return Criterion(value, X.shape[0] * X.shape[1])
+    every = [moments(visits) for visits in visited_from(setting)]
+    traces = lambda sums, k: sums[..., n] / k - np.sum((sums[..., :n] / k) ** 2, axis=-1)  # noqa: E731
+
+    def value(sets: np.ndarray) -> np.ndarray:
+        return np.mean([traces(each[sets].sum(axis=1), sets.shape[1]) for each in every], axis=0)
+
+    def extended(bases: np.ndarray) -> np.ndarray:
+        k = bases.shape[1] + 1
+        return np.mean([[traces(each[base].sum(axis=0) + each, k) for base in bases] for each in every], axis=0)
+
+    return Criterion(lambda sets: _in_blocks(value, sets, sets.shape[1] * (n + 1)), setting.rollouts, extended)
 
 
 def alignment(setting: Setting) -> Criterion:
     """cos(∇J(π; S), ∇J(π; all candidates)) at the start: does the first step on S lower the cost everywhere? In the mean over starts."""
-    products, rollouts = _gradient_products(setting)
 
-    def value(sets):
-        with_all, with_itself = products.sum(axis=2), products[:, sets[:, :, None], sets[:, None]].sum(axis=(2, 3))
-        return np.mean([_ratio(a[sets].sum(axis=1), np.sqrt(s * a.sum())) for a, s in zip(with_all, with_itself, strict=True)], axis=0)
+    def of_start(g: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+        whole = np.sum([rows.sum(axis=0) for _, rows in g], axis=0)
+        with_all, squares = (
+            np.concatenate(parts) for parts in zip(*((rows @ whole, np.sum(rows**2, axis=1)) for _, rows in g), strict=True)
+        )
 
-    return Criterion(value, rollouts)
+        def value(sets: np.ndarray) -> np.ndarray:
+            used, place = _used(sets)
+            rows = g[used]
+            with_itself = np.array([one @ one for one in (rows[S].sum(axis=0) for S in place)])
+            return _ratio(with_all[sets].sum(axis=1), np.sqrt(with_itself * (whole @ whole)))
+
+        def extended(bases: np.ndarray) -> np.ndarray:
+            sums, found = np.stack([g[base].sum(axis=0) for base in bases]), np.empty((len(bases), g.count))
+            for which, rows in g:
+                found[:, which] = np.sum(sums**2, axis=1)[:, None] + 2 * sums @ rows.T + squares[None, which]
+            of_each = with_all[bases].sum(axis=1)[:, None] + with_all[None]
+            return _ratio(of_each, np.sqrt(np.maximum(found, 0) * (whole @ whole)))
+
+        return value, extended
+
+    every = [of_start(g) for g in gradients(setting)]
+    mean = lambda which: lambda sets: np.mean([functions[which](sets) for functions in every], axis=0)  # noqa: E731
+    return Criterion(mean(0), setting.rollouts, mean(1))
 
 
 def colearnability(setting: Setting) -> Criterion:
     """mean_u max_{x∈S} cos(∇J(π; x), ∇J(π; u)): is there, for every candidate, a state in S whose gradient agrees with its own?"""
-    products, rollouts = _gradient_products(setting)
-    lengths = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
-    cosines = _ratio(products, lengths[:, :, None] * lengths[:, None])
-    return Criterion(lambda sets: cosines[:, :, sets].max(axis=3).mean(axis=(0, 1)), rollouts)
+
+    def cosines(g: Rows) -> Rows:
+        lengths = np.concatenate([np.linalg.norm(rows, axis=1) for _, rows in g])
+        return Rows(lambda which: _ratio(products(g, which), lengths[which, None] * lengths[None]), g.count, g.count)
+
+    return _by_the_best_of_each([cosines(g) for g in gradients(setting)], np.mean, setting.rollouts)
 
 
 def tangent(setting: Setting) -> Criterion:
     """− Σ_u (k_uu − k_uS (k_SS + ρI)⁻¹ k_Su): what S leaves open of the controls at the candidates, as Gaussian regression sees it.
 
     k is the controller's tangent kernel at its start, k_uv = tr ∂π(u) ∂π(v)ᵀ by the weights, so this is coverage in the network's own
-    features; ρ is a thousandth of the mean k_uu.
+    features; ρ is a thousandth of the mean k_uu. With r_uv = k_uv − k_uS (k_SS + ρI)⁻¹ k_Sv, a state x more closes Σ_u r_ux² / (r_xx + ρ).
     """
-    kernels = _tangent_kernels(setting)
 
-    def value(sets):
-        left = []
-        for k in kernels:
-            ridge = 1e-3 * max(np.mean(np.diag(k)), np.finfo(float).tiny) * np.eye(sets.shape[1])
-            cross = k[:, sets].transpose(1, 0, 2)  # (q, c, k)
-            inside = k[sets[:, :, None], sets[:, None]] + ridge
-            left.append(np.trace(k) - np.einsum("qcs,qsc->q", cross, np.linalg.solve(inside, cross.transpose(0, 2, 1))))
-        return -np.mean(left, axis=0)
+    def of_start(t: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+        kernel = Rows(lambda which: products(t, which), t.count, t.count)
+        trace = sum(float(np.sum(rows**2)) for _, rows in t)
+        ridge = 1e-3 * max(trace / t.count, float(np.finfo(float).tiny))
 
-    return Criterion(value, 0)
+        def solved(k_S: np.ndarray, S: np.ndarray) -> np.ndarray:
+            """(k_SS + ρI)⁻¹ k_Su (j, c), from k_Su."""
+            return np.linalg.solve(k_S[:, S] + ridge * np.eye(len(S)), k_S)
+
+        def value(sets: np.ndarray) -> np.ndarray:
+            used, place = _used(sets)
+            rows = kernel[used]
+            return np.array([np.sum(rows[one] * solved(rows[one], S)) - trace for one, S in zip(place, sets, strict=True)])
+
+        def extended(bases: np.ndarray) -> np.ndarray:
+            k_of = [kernel[base] for base in bases]
+            parts = [solved(k_S, S) for k_S, S in zip(k_of, bases, strict=True)]
+            found = np.empty((len(bases), t.count))
+            for which, rows in kernel:
+                for b, (S, k_S, part) in enumerate(zip(bases, k_of, parts, strict=True)):
+                    r = rows - rows[:, S] @ part
+                    closed = np.sum(r**2, axis=1) / (r[np.arange(len(which)), which] + ridge)
+                    found[b, which] = np.sum(k_S * part) - trace + closed
+            return found
+
+        return value, extended
+
+    every = [of_start(t) for t in tangents(setting)]
+    mean = lambda which: lambda sets: np.mean([functions[which](sets) for functions in every], axis=0)  # noqa: E731
+    return Criterion(mean(0), 0, mean(1))
 
 
 CRITERIA: dict[str, Callable[[Setting], Criterion]] = {
@@ -170,61 +232,61 @@ def starts(where: str, problem: Problem, controllers: Any, key: Any) -> list[Con
     return [network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)]
 
 
-def _scaled(setting: Setting) -> np.ndarray:
-    return np.asarray(setting.candidates / setting.scale[None], float)
+def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: Callable[..., Any], rollouts: int) -> Criterion:
+    """Sets S by max_{x∈S} t_x(u), taken over the candidates u, in the mean over tables (c, c) whose row x is t_x."""
+
+    def best(table: Rows, sets: np.ndarray) -> Iterator[np.ndarray]:
+        used, place = _used(sets)
+        rows = table[used]
+        return (rows[one].max(axis=0, initial=-np.inf) for one in place)
+
+    def value(sets: np.ndarray) -> np.ndarray:
+        return np.mean([[over_candidates(one) for one in best(table, sets)] for table in tables], axis=0)
+
+    def extended(bases: np.ndarray) -> np.ndarray:
+        found = np.zeros((len(bases), tables[0].count))
+        for table in tables:
+            of_bases = [_lowest(base) if over_candidates is np.min else _mean(base) for base in best(table, bases)]
+            for which, rows in table:
+                for b, with_base in enumerate(of_bases):
+                    found[b, which] += with_base(rows)
+        return found / len(tables)
+
+    return Criterion(value, rollouts, extended)
 
 
-def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    from scipy.spatial import distance  # which `import offspan` must not load
-
-    return distance.cdist(a, b)
-
-
-def _minimax(apart: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Values of sets of columns, for distances (rows: whom to be near to)."""
-    return lambda sets: -apart[:, sets].min(axis=2).max(axis=0)
+def _mean(base: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """mean_u max(base_u, t_u) for each row t."""
+    return lambda rows: np.maximum(base[None], rows).mean(axis=1)
 
 
-def _visits(setting: Setting) -> np.ndarray:
-    """(e, c, v, n): what is visited from each candidate under each start, in the coordinates x / scale."""
-    count = visited_count(setting.problem)  # outside jit, where the value of R is known
-    visits = [_states(setting.problem, controller, setting.candidates)[:, :count] for controller in setting.controllers]
-    return np.asarray(jnp.stack(visits) / setting.scale[None, None, None], float)
+def _lowest(base: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """min_u max(base_u, t_u) for each row t: the u of lowest base first, and only as long as a base is lower than what was found."""
+    order = np.argsort(base)
+
+    def of_rows(rows: np.ndarray) -> np.ndarray:
+        found, left = np.full(len(rows), np.inf), np.arange(len(rows))
+        for first in range(0, len(order), 64):
+            some = order[first : first + 64]
+            lowest = np.maximum(base[None, some], rows[np.ix_(left, some)]).min(axis=1)
+            found[left] = np.minimum(found[left], lowest)
+            left = left[found[left] > base[some[-1]]]
+            if not len(left):
+                break
+        return found
+
+    return of_rows
 
 
-@eqx.filter_jit
-def _states(problem, controller, candidates):
-    return jax.vmap(lambda x0: rollout(problem, controller, x0).states)(candidates)
+def _used(sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The candidates that occur in the sets, and the sets by their places among these."""
+    used, place = np.unique(sets, return_inverse=True)
+    return used, place.reshape(sets.shape)
 
 
-def _gramians(setting: Setting) -> tuple[np.ndarray, int]:
-    """G_x of each candidate (c, n, n), in the mean over starts."""
-    X = _visits(setting)
-    return np.einsum("ecvi,ecvj->cij", X, X) / len(X), X.shape[0] * X.shape[1]
-
-
-def _gradient_products(setting: Setting) -> tuple[np.ndarray, int]:
-    """⟨∇J(π; u), ∇J(π; v)⟩ for each start: (e, c, c)."""
-    gradients = [_gradients(setting.problem, controller, setting.candidates) for controller in setting.controllers]
-    products = np.stack([g @ g.T for g in (np.asarray(gradient, float) for gradient in gradients)])
-    return products, products.shape[0] * products.shape[1]
-
-
-@eqx.filter_jit
-def _gradients(problem, controller, candidates):
-    return state_gradients(problem, controller, candidates)
-
-
-def _tangent_kernels(setting: Setting) -> list[np.ndarray]:
-    derivatives = (_tangents(controller, setting.candidates) for controller in setting.controllers)
-    return [flat @ flat.T for flat in (np.asarray(one, float).reshape(len(setting.candidates), -1) for one in derivatives)]
-
-
-@eqx.filter_jit
-def _tangents(controller, candidates):
-    weights, structure = eqx.partition(controller, eqx.is_inexact_array)
-    flat, unravel = ravel_pytree(weights)
-    return jax.vmap(lambda x: jax.jacrev(lambda flat: eqx.combine(unravel(flat), structure)(x))(flat))(candidates)
+def _in_blocks(value: Callable[[np.ndarray], np.ndarray], sets: np.ndarray, numbers: int) -> np.ndarray:
+    """Of sets that take so many numbers each."""
+    return np.concatenate([value(sets[some]) for some in blocks(len(sets), numbers)])
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:

@@ -18,7 +18,8 @@ from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR
 from offspan.problems.variants import is_noisy
 from offspan.rollout import Controller, cost, rollout
-from offspan.selection.criteria import Setting
+from offspan.selection.evaluations import Setting
+from offspan.sizes import blocks
 from offspan.training import Batch, Estimator, Exact, Status, StoppingRule, train_batch
 
 STAGES = 20  # of training in closed form
@@ -143,8 +144,15 @@ def costs_from(
     problem: Problem, controllers: Sequence[Controller], x0s: Float[Array, "s n"], key: PRNGKeyArray | None = None, samples: int = 1
 ) -> np.ndarray:
     """J(π_r; x) of each controller from each state (r, s), ∞ where it overflows; the controllers differ in their weights alone."""
-    costs = np.asarray(_costs(problem, *stack_weights(controllers), x0s, key, samples), float)
+    weights, structure = stack_weights(controllers)
+    some = blocks(len(x0s), len(controllers) * samples * _numbers(problem))
+    costs = np.concatenate([np.asarray(_costs(problem, weights, structure, x0s[one], key, samples), float) for one in some], axis=1)
     return np.where(np.isfinite(costs), costs, np.inf)
+
+
+def _numbers(problem: Problem) -> int:
+    """In a trajectory."""
+    return (problem.horizon + 1) * (problem.state_dim + problem.control_dim)
 
 
 @eqx.filter_jit
@@ -166,8 +174,10 @@ def flow_costs(
     """
     times = rate * np.unique(np.geomspace(1, max(iterations, 1), STAGES).round())
     spans = jnp.asarray(np.diff(times, prepend=0.0), candidates.dtype)
-    costs = _costs_after(problem, candidates, candidates[sets], K0.astype(candidates.dtype), spans, visited_count(problem))
-    return np.asarray(costs, float), len(sets) * (len(times) * sets.shape[1] + len(candidates))
+    given = K0.astype(candidates.dtype), spans, visited_count(problem)
+    some = [sets[one] for one in blocks(len(sets), len(candidates) * _numbers(problem))]
+    costs = np.concatenate([np.asarray(_costs_after(problem, candidates, candidates[few], *given), float) for few in some])
+    return costs, len(sets) * (len(times) * sets.shape[1] + len(candidates))
 
 
 @partial(jax.jit, static_argnums=5)

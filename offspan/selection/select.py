@@ -13,15 +13,17 @@ from jaxtyping import Array, Float
 
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states, check_known
-from offspan.exploration import as_scale, cosine, state_gradients, visited_states
+from offspan.exploration import as_scale, cosine, state_gradients, visited_count
 from offspan.host import own_errors
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
 from offspan.problems.variants import without_noise
-from offspan.rollout import lqr_gradient
-from offspan.selection.criteria import Setting, starts
+from offspan.rollout import Controller, lqr_gradient
+from offspan.selection.criteria import starts
+from offspan.selection.evaluations import Setting, states_visited
 from offspan.selection.methods import METHODS, Task
 from offspan.selection.pilots import Training, costs_from
+from offspan.sizes import Rows
 from offspan.states import unseen_directions
 from offspan.training import Estimator, Status, StoppingRule, train_batch
 
@@ -147,34 +149,48 @@ def _exploration(setting: Setting, before_training: bool) -> tuple[bool, str]:
     tolerance = 100 * float(jnp.finfo(candidates.dtype).eps)
     said = ""
     for controller in setting.controllers:
-        X = np.asarray(visited_states(problem, controller, candidates), float)
-        lengths = np.linalg.norm(X / np.asarray(setting.scale)[None, None], axis=2)
-        growth = lengths.max() / max(lengths[:, 0].max(), float(np.finfo(float).tiny))
+        rows = Rows(
+            lambda which, pi=controller: _movement(setting, pi, candidates[which]),
+            len(candidates),
+            3,
+            (problem.horizon + 1) * problem.state_dim,
+        )
+        first, longest, moved = np.max([found.max(axis=0) for _, found in rows], axis=0)
+        growth = longest / max(first, float(np.finfo(float).tiny))
         if before_training and RUNS_AWAY < growth < np.inf:
             said = (
                 f"before training, trajectories grow to {growth:.0e} times the candidates' length, so that scores tell where an unstable "
                 "system runs away to; begin with `controllers` that stabilise it, such as stationary_controller's, or shorten the horizon."
             )
-        if isinstance(problem, LQR):
-            if isinstance(controller, Linear):
-                stepped = [problem.B @ lqr_gradient(problem, controller.K, x[None]) @ x for x in candidates]
-                X = np.concatenate([X, np.asarray(stepped, float)[:, None]], axis=1)
-            lengths = np.linalg.norm(X, axis=2, keepdims=True)
-            X = X / np.where(lengths > 0, lengths, 1)
-            line = X[:, :1]
-            moved = np.linalg.norm(X - np.sum(X * line, axis=2, keepdims=True) * line, axis=2)
-        else:
-            moved = np.linalg.norm((X - X[:, :1]) / np.asarray(setting.scale)[None, None], axis=2)
-        if not np.all(np.isfinite(moved)):
+        if not np.isfinite(moved):
             said = "trajectories overflow at the start, so nothing can be compared; shorten the horizon, or begin with a better controller."
             return True, said
-        if np.max(moved) > tolerance:
+        if moved > tolerance:
             return True, said
     where = "on the line through it" if isinstance(problem, LQR) else "where it is"
     return (
         False,
         f"no choice explores: from every candidate, the system stays {where}, so training learns nothing beyond the states it sees.",
     )
+
+
+def _movement(setting: Setting, controller: Controller, some: Float[Array, "i n"]) -> np.ndarray:
+    """(i, 3): the length of each candidate, that of the longest state visited from it, and how far it moves: for an LQR away from the line
+    through it, at length 1."""
+    problem, scale = setting.problem, np.asarray(setting.scale)[None, None]
+    X = np.asarray(states_visited(problem, controller, some)[:, : visited_count(problem)], float)
+    lengths = np.linalg.norm(X / scale, axis=2)
+    if isinstance(problem, LQR):
+        if isinstance(controller, Linear):
+            stepped = jax.vmap(lambda x: problem.B @ lqr_gradient(problem, controller.K, x[None]) @ x)(some)
+            X = np.concatenate([X, np.asarray(stepped, float)[:, None]], axis=1)
+        own = np.linalg.norm(X, axis=2, keepdims=True)
+        X = X / np.where(own > 0, own, 1)
+        line = X[:, :1]
+        moved = np.linalg.norm(X - np.sum(X * line, axis=2, keepdims=True) * line, axis=2)
+    else:
+        moved = np.linalg.norm((X - X[:, :1]) / scale, axis=2)
+    return np.stack([lengths[:, 0], lengths.max(axis=1), moved.max(axis=1)], axis=1)
 
 
 class Effect(NamedTuple):

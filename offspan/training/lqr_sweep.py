@@ -7,13 +7,12 @@ longer finite are repeated from a thousand before by `train_lqr`, which says whe
 so both agree on that, too, and neither depends on how long a chunk took.
 """
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -31,6 +30,7 @@ from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.problems.variants import is_noisy, without_noise
 from offspan.rollout import noise_covariances
+from offspan.sizes import check_memory
 from offspan.training.batch import Batch
 from offspan.training.engine import CHUNK, next_chunk
 from offspan.training.lqr_kernels import (
@@ -51,6 +51,7 @@ GPU_STEPS_IN_LANES, GPU_STEPS = 16, 64  # time steps that a GPU's program writes
 GPU_WORKSPACE = 2**31  # bytes for the states and costates of the runs that a GPU trains side by side
 GPU_ROWS = 2**13  # rows of all matrices of a block from which on a GPU is faster if costates are not stacked
 MEASURES = ("normalized_optimality", "normalized_cost")
+MATRICES = 20  # of n × n numbers that a run has, on the host and on the devices
 
 
 def train_lqr_batch(
@@ -88,16 +89,23 @@ def train_lqr_batch(
     shapes = {(as_lqr(where, without_noise(p)).state_dim, p.control_dim, p.horizon) for p in problems}
     if len(shapes) > 1:
         raise OffspanError(f"{where}: `problems` have several shapes (n, m, H), {sorted(shapes)}; train each shape in its own batch.")
-    (n, m, _), runs = shapes.pop(), len(problems)
-    x0s = [np.asarray(as_states(where, f"x0s[{r}]", x, n)) for r, x in enumerate(x0s)]
+    (n, m, H), runs = shapes.pop(), len(problems)
+    checked: dict[int, np.ndarray] = {}  # sets that many runs share are looked at once
+    for r, x in enumerate(x0s):
+        if id(x) not in checked:
+            checked[id(x)] = np.asarray(as_states(where, f"x0s[{r}]", x, n))
+    x0s = [checked[id(x)] for x in x0s]
     iterations = as_count(where, "iterations", iterations, least=0)
     every = min(as_count(where, "record_every", record_every, least=1), max(iterations, 1))
     meaning = "one number, or one for each run"
     given = [learning_rate] * runs if isinstance(learning_rate, float | int) else learning_rate
     rates = np.asarray(as_positive_array(where, "learning_rate", given, shape=(runs,), meaning=meaning), float)
     largest = None if clip is None else as_positive(where, "clip", clip)
+    counts, records = Counter(map(len, x0s)), -(-iterations // every) + 1
+    said = f"{where}: {runs:,} runs of {H:,} time steps with {records:,} records each"
+    advice = "record less often (`record_every`), split the batch, or shorten the horizon"
+    check_memory(said, batch_bytes(counts, n, m, H, records), advice, memory_limit)
     recorded = np.unique(np.append(np.arange(0, iterations, every), iterations))
-    _check_memory(where, runs, n, m, len(recorded), memory_limit)
 
     groups, dtype = _groups(problems, x0s, rates, largest)
     if resume is None:
@@ -175,7 +183,8 @@ def _end_diverged(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
         for i in np.flatnonzero(suspect[group.members]):
             r = group.members[i]
             how: dict[str, Any] = {"learning_rate": float(group.rates[i]), "iterations": batch.done - begun, "clip": group.clip}
-            again = descend_lqr(group.problems[i], group.x0s[i, : group.counts[i]], K0=anchor[r], **how)
+            problem = jax.tree.map(jnp.asarray, group.problems[i])
+            again = descend_lqr(problem, group.x0s[i, : group.counts[i]], K0=anchor[r], **how)
             K[r] = again.K
             if again.status == Status.diverged:
                 codes[r], iterations[r] = int(again.status), begun + again.iterations
@@ -401,21 +410,17 @@ def _normalizations(problems: LQR, x0s: np.ndarray):
 _normalization_of_each = jax.jit(jax.vmap(normalization))
 
 
-def _check_memory(where: str, runs: int, n: int, m: int, records: int, limit: float | None) -> None:
-    """Records (twice, as one checkpoint is written while the next is made) and matrices on the host and on the devices."""
-    needed = 8 * runs * (2 * (1 + len(MEASURES)) * records + 12 * n * max(n, m))
-    free = _free_memory() if limit is None else limit
-    if needed > free:
-        raise OffspanError(
-            f"{where}: {runs:,} runs with {records:,} records each need about {needed / 2**30:.2f} GiB, but {free / 2**30:.2f} GiB are "
-            "free; record less often (`record_every`), or split the batch."
-        )
+def batch_bytes(seen: Mapping[int, int], n: int, m: int, horizon: int, records: int) -> float:
+    """What `train_lqr_batch` takes for so many runs of each number of seen states, at most, beside the program itself.
 
+    Records twice, as one checkpoint is written while the next is made; matrices on the host and on the devices; and in each block of runs
+    states and costates, or the stage costs from the seen states and from n more.
+    """
+    of_runs = sum(seen.values()) * (2 * (1 + len(MEASURES)) * records + MATRICES * n * max(n, m))
 
-def _free_memory() -> float:
-    """In bytes, where the system tells."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return 1024 * next(float(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration, ValueError):
-        return math.inf
+    def workspace(s: int, runs: int) -> int:
+        layout = _Layout.of(runs, n, m, s, horizon)
+        side_by_side = layout.mesh.size * layout.block
+        return side_by_side * (horizon + 1) * (s * n * (1 if layout.in_lanes else 3) + 2 * (s + n))
+
+    return 8.0 * (of_runs + max(workspace(s, runs) for s, runs in seen.items()))
