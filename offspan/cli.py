@@ -12,6 +12,7 @@ import jax
 import typer
 from rich.padding import Padding
 from rich.table import Column, Table
+from rich.text import Text
 
 import offspan
 from offspan.errors import OffspanError, check_known

@@ -202,15 +202,15 @@ def test_networks_made_at_once_are_those_made_one_by_one_bit_for_bit(tmp_path):
 def test_a_map_in_blocks_is_the_map(monkeypatch):
     problem, controller = offspan.Pendulum(horizon=5), offspan.Linear([[-1.0, 0.3]])
     axes = {0: jnp.linspace(0, 1, 7), 1: jnp.linspace(-1, 1, 5)}
-    options = {"success": lambda x: x[0] > 0.3}
+    far = lambda x: x[0] > 0.3  # noqa: E731
     whole = [
         offspan.extrapolation_map(problem, controller, axes).values,
-        offspan.extrapolation_map(problem, controller, axes, **options).values,
+        offspan.extrapolation_map(problem, controller, axes, success=far).values,
     ]
     monkeypatch.setattr("offspan.sizes.TRAJECTORIES", 6 * 3 * 4)  # four states
     found = [
         offspan.extrapolation_map(problem, controller, axes).values,
-        offspan.extrapolation_map(problem, controller, axes, **options).values,
+        offspan.extrapolation_map(problem, controller, axes, success=far).values,
     ]
     np.testing.assert_allclose(found[0], whole[0], rtol=1e-12)
     np.testing.assert_array_equal(found[1], whole[1])

@@ -86,16 +86,17 @@ def _networks(spec: NetworkSpec, result: xr.Dataset) -> list[dict[str, Any]]:
 
 def _map(folder: RunFolder) -> dict[str, Any]:
     """What the controller of a network run costs over its own region, upwards rows last to first, as a picture has them."""
-    found, title, names, seen, unseen = map_of_run(folder, None, points=MAP_POINTS, margin=0.25)
+    of_run = map_of_run(folder, None, points=MAP_POINTS, margin=0.25)
+    found = of_run.map
     if len(found.coordinates) != 2:
         raise OffspanError(f"the map of {folder.path} has one coordinate, and the lab draws those of two.")
     x, y = (np.asarray(axis, float) for axis in found.axes)
     costs = np.asarray(found.values, float).T[::-1]
     shown = lambda states: np.asarray(states, float)[:, list(found.coordinates)].tolist()  # noqa: E731
     return {
-        "title": title,
-        "names": [names[d] for d in found.coordinates],
-        **{"x": x.tolist(), "y": y.tolist(), "seen": shown(seen), "unseen": shown(unseen)},
+        "title": of_run.title,
+        "names": [of_run.coordinates[d] for d in found.coordinates],
+        **{"x": x.tolist(), "y": y.tolist(), "seen": shown(of_run.seen), "unseen": shown(of_run.unseen)},
         "cost": [[float(f"{cost:.5g}") if np.isfinite(cost) else None for cost in row] for row in costs],
     }
 
