@@ -4,7 +4,10 @@ the network of the audit's example; names after it choose among them, such as `p
 Files that are not there yet are not added: delete a figure to be rid of it, and touch one to have it.
 """
 
+import contextlib
+import re
 import sys
+import tempfile
 from pathlib import Path
 
 import jax
@@ -69,6 +72,16 @@ def draw_audit() -> None:
     save(audit_report.map_figure(found, *found.outcome.maps[0]), RESULTS / "audit" / "map.png")
 
 
+def draw_cart_pole() -> None:
+    """The README's example, by its own code and in its precision."""
+    code = re.findall(r"```python\n(.*?)```", (RESULTS.parent.parent / "README.md").read_text(), re.DOTALL)[0]
+    made: dict = {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), jax.enable_x64(False):
+        exec(code, made)  # it writes a page beside itself
+    found = made["found"]
+    save(audit_report.map_figure(found, *found.outcome.maps[0]), RESULTS / "audit" / "cart-pole.png")
+
+
 def draw_closed_loop() -> None:
     sys.path.insert(0, str(RESULTS.parent.parent / "examples" / "studies"))
     from closed_loop import figure  # pyright: ignore[reportMissingImports]
@@ -79,14 +92,14 @@ def draw_closed_loop() -> None:
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     runs = sorted(path.parent.name for path in RESULTS.glob("*/result.nc"))
-    for name in sys.argv[1:] or [*runs, "closed-loop", "verify", "audit"]:
+    for name in sys.argv[1:] or [*runs, "closed-loop", "verify", "audit", "cart-pole"]:
         if name in runs:
             draw_run(RESULTS / name)
         elif name == "verify":
             for figure_name, (figure, _) in theory_figures().items():
                 save(figure, RESULTS / "verify" / f"{figure_name}.png")
         else:
-            {"audit": draw_audit, "closed-loop": draw_closed_loop}[name]()
+            {"audit": draw_audit, "cart-pole": draw_cart_pole, "closed-loop": draw_closed_loop}[name]()
 
 
 if __name__ == "__main__":
