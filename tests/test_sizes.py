@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -142,6 +143,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 2)
 from pathlib import Path
+from typing import Any
 from offspan.experiments.registry import load_spec
 from offspan.experiments.run import run
 peak = lambda: 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -222,7 +224,7 @@ def test_the_costs_of_pilots_and_flows_in_blocks_are_the_costs(monkeypatch):
     problem, e = offspan.gaussian(jax.random.key(0), 5, horizon=4), offspan.sphere(jax.random.key(1), 9, 5)
     import optax
 
-    options = {"key": jax.random.key(2), "optimizer": optax.sgd(1e-2), "iterations": 30, "sets": 6}
+    options: dict[str, Any] = {"key": jax.random.key(2), "optimizer": optax.sgd(1e-2), "iterations": 30, "sets": 6}
     methods = ("flow", "pilot")
     whole = [offspan.select(problem, e, 2, method=method, **options) for method in methods]
     monkeypatch.setattr("offspan.sizes.TRAJECTORIES", 500)
