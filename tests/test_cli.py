@@ -204,7 +204,7 @@ offspan_command.main()
 
 @pytest.mark.parametrize(
     ("module", "said"),
-    [("offspan", "; nothing was done yet"), ("jax", "; nothing was done yet"), ("xarray.backends", ""), ("matplotlib.style", "")],
+    [("offspan", "; nothing was done yet"), ("jax", "; nothing was done yet"), ("xarray.backends", "")],
 )
 def test_ctrl_c_while_importing_is_one_sentence(tmp_path, module, said):
     """Before the command line is there, in what it imports first, and in what it imports when it is needed."""

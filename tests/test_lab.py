@@ -127,7 +127,7 @@ def test_states_are_dragged_by_mouse_touch_and_keys(lab):
 def test_training_steps_resets_pauses_and_diverges_with_advice(lab):
     page = settled(lab.open("#explore&phi=30"))
     page.click("#reset")
-    assert text(page, "status") == "not trained yet"
+    shows(page, "status", "^not trained yet$")
     assert numbers(page)["J(S)"] == "9.0000"
     page.click("#step")
     shows(page, "status", "^after 1 iteration$")
