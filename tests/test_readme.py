@@ -40,12 +40,12 @@ PAGES = {
 
 
 @pytest.mark.parametrize(("page", "blocks"), PAGES.items())
-def test_the_code_on_a_page_prints_what_the_page_says(page, blocks):
+def test_the_code_on_a_page_prints_what_the_page_says(page, blocks, tmp_path):
     found = code_with_output(page)
     assert len(found) == blocks
     for code, output in found:
         # In a process of its own, without the settings of the tests: as a reader runs it.
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=AS_A_READER)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=AS_A_READER, cwd=tmp_path)
         assert done.stdout == output, done.stderr
         assert output.strip()
 
