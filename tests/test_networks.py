@@ -493,6 +493,7 @@ def test_the_settings_of_a_preset_are_known_whatever_the_name():
     varied = spec.with_seeds(9).as_quick()
     assert isinstance(varied, NetworkSpec)
     assert preset_of(varied) == preset_of(spec.as_quick()) == "pendulum"
+    assert preset_of(spec.as_one_program()) == preset_of(spec.with_seeds_per_task(2)) == "pendulum"
     assert preset_of(spec.model_copy(update={"width": 49})) is None
 
 

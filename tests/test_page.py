@@ -19,7 +19,7 @@ from offspan import cli
 from offspan.errors import OffspanError
 from offspan.experiments.registry import load_preset
 from offspan.experiments.store import RunFolder
-from offspan.report.page import CLAIM, gather, page, stored_claims, variants
+from offspan.report.page import CLAIM, command_line, gather, page, stored_claims, variants
 from offspan.report.paper import EXPERIMENTS, findings
 from offspan.report.tables import Table
 
@@ -218,6 +218,17 @@ def test_a_result_that_is_not_the_papers_is_told_apart():
 def test_variants_of_a_preset_are_told_from_other_presets():
     names = ["lqr", "lqr-20-seeds", "lqr-5-seeds-quick", "lqr-large-quick", "lqr-long-horizon-5-seeds", "lqr-mine-quick", "my-lqr"]
     assert variants(names, ["lqr", "lqr-large"]) == ["lqr", "lqr-20-seeds", "lqr-5-seeds-quick", "lqr-large-quick"]
+
+
+@pytest.mark.parametrize("options", ["", "--seeds 7", "--seeds 7 --together", "--seeds-per-task 2 --quick", "--seeds 7 --together --quick"])
+def test_the_command_of_a_variant_names_every_option(options, monkeypatch, tmp_path):
+    """What `offspan reproduce` runs with these options is a variant of the preset, and its page names the same options."""
+    ran = []
+    monkeypatch.setattr(cli, "run_and_report", lambda spec, folder, executor: ran.append(spec))
+    done = CliRunner().invoke(cli.app, ["reproduce", "pendulum", *options.split()])
+    assert done.exit_code == 0, done.output
+    assert command_line(ran[0], tmp_path) == f"offspan reproduce pendulum {options}".strip()
+    assert variants([ran[0].name], ["pendulum"]) == [ran[0].name]
 
 
 def test_a_run_that_cannot_be_drawn_is_left_out_and_said_so(tmp_path):

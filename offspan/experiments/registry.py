@@ -150,8 +150,8 @@ def presets_for(name: str) -> list[str]:
 
 
 def preset_of(spec: Spec) -> str | None:
-    """The preset whose settings these are, whatever the name, the seeds and the iterations."""
-    free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations", "compare_with", "seeds_per_task"}
+    """The preset whose settings these are, whatever the name, the seeds, the iterations and how training is split into programs."""
+    free = {"name", "title", "seeds", "iterations", "quick", "quick_iterations", "compare_with", "seeds_per_task", "together"}
     ours = spec.model_dump(exclude=free)
 
     def settings(name: str) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def gather(root: Path, name: str) -> Gathered:
         f"{spec.content()}; {len(spec.seeds)} seed{'s' if len(spec.seeds) > 1 else ''}, {spec.iterations:,} iterations, {spec.precision}",
         to_toml(spec),
         preset_of(spec),
-        _command(spec, folder.spec_file),
+        command_line(spec, folder.spec_file),
         folder.load_result(),
         beside.load_result() if beside is not None and beside.is_complete() else None,
         folder.provenance(),
@@ -226,8 +226,9 @@ def finished(root: Path) -> list[str]:
 
 
 def variants(names: list[str], presets: list[str]) -> list[str]:
-    """Of the names, those of each preset and of its variants: with another number of seeds, or quick."""
-    return [name for preset in presets for name in names if re.fullmatch(rf"{preset}(-\d+-seeds)?(-quick)?", name)]
+    """Of the names, those of each preset and of its variants, as the options of `offspan reproduce` name them."""
+    options = r"(-\d+-seeds)?(-\d+-a-task)?(-together)?(-quick)?"
+    return [name for preset in presets for name in names if re.fullmatch(preset + options, name)]
 
 
 def stored_claims(root: Path) -> dict[str, Any] | None:
@@ -253,16 +254,16 @@ def _are_claims(claims: Any) -> bool:
     )
 
 
-def _command(spec: Spec, path: Path) -> str:
+def command_line(spec: Spec, path: Path) -> str:
     """The command that runs it again."""
     if (name := preset_of(spec)) is not None:
         preset, count = load_preset(name), len(spec.seeds)
-        variants = {
-            f"offspan reproduce {name}": preset,
-            f"offspan reproduce {name} --quick": preset.as_quick(),
-            f"offspan reproduce {name} --seeds {count}": preset.with_seeds(count),
-            f"offspan reproduce {name} --seeds {count} --quick": preset.with_seeds(count).as_quick(),
-        }
+        variants = {f"offspan reproduce {name}": preset, f"offspan reproduce {name} --seeds {count}": preset.with_seeds(count)}
+        if (share := spec.seeds_per_task) is not None:
+            variants = {f"{command} --seeds-per-task {share}": variant.with_seeds_per_task(share) for command, variant in variants.items()}
+        if getattr(spec, "together", False):
+            variants = {f"{command} --together": variant.as_one_program() for command, variant in variants.items()}
+        variants |= {f"{command} --quick": variant.as_quick() for command, variant in variants.items()}
         for command, variant in variants.items():
             if variant.digest() == spec.digest():
                 return command
