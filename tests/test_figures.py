@@ -68,6 +68,7 @@ DRAWN = [
     "lqr-horizon-sweep",
     "lqr-long-horizon",
     "pendulum",
+    "pendulum-100-seeds-together",
     "quadcopter-below",
     "quadcopter-further-100-seeds",
     "selection-lqr",
