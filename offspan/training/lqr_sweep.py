@@ -209,7 +209,7 @@ class _Layout(NamedTuple):
     @classmethod
     def of(cls, runs: int, n: int, m: int, s: int, horizon: int) -> "_Layout":
         """Blocks that fit the cache of a CPU, or that fill a GPU without filling its memory."""
-        devices, size = jax.devices(), max(n, m)
+        size = max(n, m)
         if _on_cpu():
             in_lanes = size <= MIDDLE
             most = (LANES if size <= SMALL else FEW_LANES) if in_lanes else 1
@@ -218,6 +218,7 @@ class _Layout(NamedTuple):
             in_lanes = size <= SMALL
             most = max(GPU_WORKSPACE // (8 * 3 * horizon * s * n), 1)
             unroll = min(horizon, GPU_STEPS_IN_LANES if in_lanes else GPU_STEPS)
+        devices = jax.devices()[: -(-runs // 8) if in_lanes else runs]  # eight lanes take the time of one
         share = -(-runs // len(devices))
         blocks = -(-share // most)
         block = -(-share // blocks)
