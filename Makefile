@@ -3,17 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: reproduce try test examples test-fast test-newest test-oldest coverage harden lint format lab docs package benchmark constraints clean
+.PHONY: reproduce try test test-all examples test-fast test-newest test-oldest coverage harden lint format lab docs package benchmark constraints clean
 
 reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce lqr
 	@$(BIN)/offspan reproduce pendulum --quick
 	@$(BIN)/offspan report --stored docs/results
 
-# Compiled quickly (conftest.py), but for what is about bits.
-test: $(VENV)/.test
-	@$(BIN)/pytest -q -n auto --dist loadfile -m "not as_shipped and not sweep" --ignore tests/test_readme.py
-	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile -m as_shipped
+# Compiled quickly (conftest.py), but for what is about bits. `make test` leaves out the tests that take longest; CI runs all.
+test test-all: $(VENV)/.test
+	@$(BIN)/pytest -q -n auto --dist loadfile -m "not as_shipped and not sweep$(if $(filter test,$@), and not long)" --ignore tests/test_readme.py
+	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile -m "as_shipped$(if $(filter test,$@), and not long)"
 
 # The code of the README, the docs and the examples, as a reader runs it.
 examples: $(VENV)/.test

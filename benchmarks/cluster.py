@@ -46,7 +46,8 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
     print(f"{TASKS} tasks of one run each, D = H = 5; {os.cpu_count()} cores")
-    print(f"{'iterations':>12}{'place':>10}{'first':>9}{'again':>9}{'in tasks':>10}{'overhead a task':>17}{'speed-up':>10}{'memory':>10}{'of workers':>12}")
+    columns = f"{'iterations':>12}{'place':>10}{'first':>9}{'again':>9}{'in tasks':>10}{'overhead a task':>17}{'speed-up':>10}"
+    print(f"{columns}{'memory':>10}{'of workers':>12}")
     with tempfile.TemporaryDirectory() as folder:
         for iterations in (1_000, 20_000):
             alone = 0.0
