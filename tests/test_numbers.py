@@ -41,7 +41,7 @@ def test_how_many_comparisons_with_the_paper_agree():
 def test_every_claim_holds():
     claims = json.loads((RESULTS / "verify" / "claims.json").read_text())["claims"]
     assert {claim["verdict"] for claim in claims} == {"holds"}
-    the_readme_says(f"all {len(claims)} claims hold")
+    the_readme_says(f"all {len(claims)} checks of the paper's statements")
 
 
 def test_the_speed_beside_the_official_code():
@@ -87,7 +87,7 @@ def test_the_quadcopters():
     result = xr.open_dataset(RESULTS / "quadcopter-below-100-seeds" / "result.nc")
     away = np.linalg.norm((result["policy_gradient_unseen_final"] - result["target"]).values[..., :3], axis=-1)
     there = away <= 0.25
-    the_readme_says(f"over {len(there)} seeds, {percent(there.mean())} of the unseen starts end within 0.25 m of the target")
+    the_readme_says(f"over {len(there)} seeds, {percent(there.mean())} of the unseen initial states end within 0.25 m of the target")
     the_readme_says(f"{percent(there.all(axis=1).mean())} of the seeds bring all five there")
 
 

@@ -54,7 +54,7 @@ def intuition() -> list[Dynamics]:
     """K(t) early in training, K_pg and K_no-ext for a rotation of the plane that is trained from e_1  [R24, fig:intuition]."""
     angle, S = np.deg2rad(50), basis(2, 1)
     problem = LQR([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]], horizon=8)
-    history = iterates(problem, S, 0.005, 2000)
+    history = iterates(problem, S, 0.01, 2000)
     controllers = {"K(5), in training": history[4], "K_pg, after it": history[-1], "K_no-ext": nonextrapolating_controller(problem, S)}
     return [
         Dynamics(name, np.asarray(problem.A + problem.B @ K), np.asarray(visited_states(problem, Linear(K), S)[0]))
