@@ -6,10 +6,12 @@ only, since under jit, vmap and grad there is no value to check.
 
 import difflib
 import importlib
+import inspect
 import operator
 from collections.abc import Iterable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,6 +51,20 @@ def is_concrete(value: Any) -> bool:
 def is_false(condition: ArrayLike) -> bool:
     """Whether `condition` is known, and known not to hold: the moment to raise. A traced condition is never known."""
     return is_concrete(condition) and not bool(condition)
+
+
+def check_not_frozen(where: str, said: str, function: Any) -> None:
+    """Raises for a method of an object, or an object with arrays, that is no pytree: a compiled program would keep the numbers that the
+    object has at the first call."""
+    owner = function.__self__ if inspect.ismethod(function) else function
+    if isinstance(owner, type | eqx.Module) or not jax.tree_util.all_leaves([owner]):
+        return
+    if owner is not function or any(map(eqx.is_array, getattr(owner, "__dict__", {}).values())):
+        what = f"a method of a {type(owner).__name__}" if owner is not function else f"a {type(owner).__name__}"
+        raise OffspanError(
+            f"{where}: {said} is {what}, whose numbers would be compiled in at the first call and stay as they were then; put them into an "
+            "equinox.Module with `__call__`, or, as a controller of NumPy arrays, into `HostController(function, control_dim=…)`."
+        )
 
 
 def as_floats(where: str, name: str, value: Any, *, shape: tuple[int | None, ...], meaning: str) -> Array:
