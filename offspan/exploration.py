@@ -30,7 +30,7 @@ def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLik
     [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
     """
     x0s = as_states("visited_states", "x0s", x0s, as_problem("visited_states", problem).state_dim)
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         visited = finished(jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s))
     return visited[:, : visited_count(problem)]
 

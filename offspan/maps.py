@@ -140,7 +140,7 @@ def outcomes(
     as_count(where, "samples", samples, least=1)
     keys = None if noise_key is None else jax.random.split(noise_key, samples)
     some = blocks(len(x0s), (problem.horizon + 1) * (problem.state_dim + problem.control_dim) * (1 if keys is None else samples))
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         costs, last = zip(*(finished(_ends(problem, controller, x0s[one], keys)) for one in some), strict=True)
     costs, last = np.concatenate([np.asarray(part).mean(axis=1) for part in costs]), jnp.concatenate(last)
     costs = np.where(np.isfinite(costs), costs, np.inf)

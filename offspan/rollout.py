@@ -52,7 +52,7 @@ def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"],
     n = as_problem("rollout", problem).state_dim
     x0 = as_floats("rollout", "x0", x0, shape=(n,), meaning=f"shape ({n},), one state (`cost` takes sets of states)")
     key, dtype = as_noise_key("rollout", problem, key), _state_dtype(problem, controller, x0)
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         return finished(_rollout(problem, controller, x0.astype(dtype), key))
 
 
@@ -171,7 +171,7 @@ def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"],
     key = as_noise_key("cost", problem, key)
     if as_count("cost", "samples", samples, least=1) > 1 and key is not None:
         x0s = jnp.repeat(x0s, samples, axis=0)
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         return finished(_cost(problem, controller, x0s, key))
 
 

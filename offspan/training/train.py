@@ -121,7 +121,7 @@ def train_batch(
     shared, own_optimizer = _shared_optimizer(where, optimizer, len(controllers))
     settings = _checked(where, problem, controllers, x0s, shared, gradient, key, loss, stop)
     settings = settings._replace(stages=_stages(where, problem, iterations, horizons, discounts))
-    with own_errors(problem, controllers[0]):
+    with own_errors():
         return run_batch(
             where,
             settings,
@@ -211,7 +211,7 @@ def _run_alone(
     on_chunk = None if progress is None else lambda batch: progress(int(batch.iterations[0]))
     made = as_count(where, "iterations", iterations, least=0)
     how: dict[str, Any] = {"key": _key(where, key), "record_every": 1, "record_last": False}
-    with own_errors(settings.problem, controller):
+    with own_errors():
         return run_batch(where, settings, [controller], Given(x0s), iterations=made, on_chunk=on_chunk, **how).run(0)
 
 
