@@ -131,7 +131,8 @@ def run_batch(
         codes, made = np.asarray(loop.status)[:runs].astype(np.int8), np.asarray(loop.iteration)[:runs]
         carried = tuple(_as_numpy(leaf)[:runs] for leaf in jax.tree.leaves(loop))
         returned = jax.tree.map(lambda leaf: np.asarray(leaf)[:runs], weights)
-        return Batch(returned, structure, codes, made, done, np.concatenate(recorded), np.concatenate(costs, axis=1), {}, carried, since)
+        records = np.concatenate(recorded), np.concatenate(costs, axis=1)
+        return Batch(returned, structure, codes, made, done, *records, carried=carried, since=since, asked=iterations)
 
     advance = lambda loop, count: _advance(mesh, settings, structure, given, loop, (np.asarray(done), np.asarray(count)))  # noqa: E731
     chunk = 1

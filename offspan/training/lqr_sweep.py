@@ -114,7 +114,8 @@ def train_lqr_batch(
         weights, structure = eqx.partition(Linear(np.zeros((m, n))), eqx.is_inexact_array)
         codes, made = np.full(runs, RUNNING, np.int8), np.zeros(runs, int)
         measures, K = {name: empty.copy() for name in MEASURES}, start.astype(dtype)
-        batch = Batch(jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K, np.array(0)))
+        given = jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K, np.array(0))
+        batch = Batch(*given, asked=iterations)
     else:
         batch = _restore(where, resume, recorded, (runs, m, n), dtype)
     slots = -(-CHUNK // every) + 1
@@ -150,7 +151,7 @@ def _restore(where: str, resume: Batch, recorded: np.ndarray, shape: tuple[int, 
         return longer
 
     measures = {name: extended(resume.measures[name]) for name in MEASURES}
-    return replace(resume, recorded=recorded, cost=extended(resume.cost), measures=measures)
+    return replace(resume, recorded=recorded, asked=int(recorded[-1]), cost=extended(resume.cost), measures=measures)
 
 
 def _advance(groups: list["_Group"], batch: Batch, count: int, slots: int, every: int) -> tuple[Batch, np.ndarray]:
