@@ -30,7 +30,7 @@ WHERE = "audit"
 TOLERANCE = 2.0  # without a `success`, a state may cost this many times what the reference costs from there, or the worst seen state
 JUDGED = ("costs", "successes")
 MAPPED = 4  # coordinates whose pairs are mapped, those that matter most
-OPTIONS = ("optimizer", "iterations", "gradient", "key", "loss", "stop", "horizons", "discounts", "record_every")  # of `retrain`
+OPTIONS = ("optimizer", "iterations", "gradient", "key", "loss", "stop", "horizons", "discounts", "record_every", "devices")  # of `retrain`
 
 
 class Outcome(NamedTuple):

@@ -8,7 +8,7 @@ import difflib
 import importlib
 import inspect
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -113,6 +113,11 @@ def check_size(where: str, name: str, X: Array, power: int = 1) -> None:
         )
 
 
+def is_number(value: Any) -> bool:
+    """One number, also as an array without axes: to be taken for each run or coordinate."""
+    return isinstance(value, float | int) or getattr(value, "ndim", None) == 0
+
+
 def as_count(where: str, name: str, value: Any, *, least: int) -> int:
     """A whole number of at least `least`."""
     try:
@@ -133,6 +138,15 @@ def as_key(where: str, key: Any) -> Array:
             f"{where}: `key` is {key!r}, but must be a random key: pass `jax.random.key({key if isinstance(key, int) else 0})`."
         )
     return key
+
+
+def as_devices(where: str, devices: Any) -> list[Any]:
+    """jax's devices; by default all of this process."""
+    if devices is None:
+        return jax.local_devices()
+    if not isinstance(devices, Sequence | np.ndarray) or not len(devices) or not all(isinstance(one, jax.Device) for one in devices):
+        raise OffspanError(f"{where}: `devices` is {devices!r}, but must be a list of jax's devices, such as `jax.devices()[:2]`.")
+    return [*devices]
 
 
 def as_positive(where: str, name: str, value: Any) -> float:

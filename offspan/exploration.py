@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, check_size, is_concrete, is_false
+from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, check_size, is_concrete, is_false, is_number
 from offspan.host import own_errors
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR, as_lqr
@@ -151,7 +151,7 @@ def cosine(a: Float[Array, "w"], b: Float[Array, "w"]) -> Float[Array, ""]:
 
 def as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
     """What counts as far in each coordinate."""
-    given = [scale] * n if isinstance(scale, float | int) or getattr(scale, "ndim", None) == 0 else scale
+    given = [scale] * n if is_number(scale) else scale
     return as_positive_array(where, "scale", given, shape=(n,), meaning=f"one number, or {n}")
 
 

@@ -264,6 +264,9 @@ MISTAKES = {
     "a batch of several shapes": (lambda: train_lqr_batch([LQR2, lqr(horizon=4)], [E1, E1]), "train_lqr_batch", "`problems`"),
     "a batch with a bad learning rate": (lambda: train_lqr_batch(learning_rate=[0.1, 0.2]), "train_lqr_batch", "`learning_rate`"),
     "a batch with a seen set that does not fit": (lambda: train_lqr_batch(x0s=[np.ones((1, 3))]), "train_lqr_batch", "`x0s[0]`"),
+    "one LQR in place of a list": (lambda: train_lqr_batch(LQR2), "train_lqr_batch", "`problems`"),
+    "a batch with one start for all": (lambda: train_lqr_batch(K0=ZERO), "train_lqr_batch", "shape (r, m, n) = (1, 2, 2)"),
+    "a batch on devices that are none": (lambda: train_lqr_batch(devices=[]), "train_lqr_batch", "`devices`"),
     "a batch with gradients cut to nothing": (lambda: train_lqr_batch(clip=0.0), "train_lqr_batch", "`clip`"),
     "a batch with a record every zero": (lambda: train_lqr_batch(record_every=0), "train_lqr_batch", "`record_every`"),
     "a batch of other runs to resume": (
@@ -511,3 +514,16 @@ def test_half_precision_is_taken_as_single():
         lambda x: offspan.train_lqr(LQR2, x, learning_rate=0.01, iterations=3).K,
     ):
         np.testing.assert_array_equal(call(half), call(half.astype(np.float32)))
+
+
+@pytest.mark.parametrize("rate", [np.float32(0.25), np.asarray(0.25), jnp.asarray(0.25), 1])
+def test_a_learning_rate_is_any_number(rate):
+    run = train_lqr_batch(learning_rate=rate)
+    np.testing.assert_array_equal(run.K[0], train_lqr(learning_rate=float(rate)).K)
+
+
+def test_horizons_and_discounts_may_be_arrays():
+    given = {"horizons": (1, 3), "discounts": (0.5, 1.0)}
+    expected = train(iterations=4, **given).cost
+    for make in (np.array, jnp.array):
+        np.testing.assert_array_equal(train(iterations=4, **{name: make(one) for name, one in given.items()}).cost, expected)
