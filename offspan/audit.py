@@ -49,9 +49,9 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What `audit` found. `states` (q, n) are drawn uniformly from the region, and `outcome` is what the controller does from them.
+    """What `audit` found: `outcome` from `states` (q, n), uniform in the region, and `coverage`, success against distance to training.
 
-    `print` it for a summary, and `save` it as a page  [beyond R24].
+    That distance is the one of `offspan.coverage`. `print` the audit for a summary, and `save` it as a page  [beyond R24].
 
     >>> import offspan
     >>> problem, none = offspan.identity(1, horizon=2), offspan.Linear([[0.0]])  # J(x) = 3x², at most twice that of the seen 1

@@ -133,7 +133,7 @@ def _moved(plain: Problem, x: Float[Array, "n"], u: Float[Array, "m"], nudge: Fl
 
 
 class _Times(NamedTuple):
-    """What differs from one time step to the next; None for none. Steps from `last` on are left out, and the states stand still."""
+    """What differs between time steps; None where nothing does. Steps from `last` on are left out, and the states stand still."""
 
     control: Float[Array, "s t m"] | None = None  # noise
     process: Float[Array, "s h n"] | None = None

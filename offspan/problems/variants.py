@@ -49,7 +49,7 @@ class Noisy(Variant):
     (1.5, 1.5)
     """
 
-    control: Float[Array, "m _"] | None  # None for none
+    control: Float[Array, "m _"] | None  # None: no such noise
     process: Float[Array, "n _"] | None
 
     def __init__(self, problem: Problem, *, control: Any = 0.0, process: Any = 0.0):
