@@ -551,7 +551,7 @@ def test_training_again_by_a_loss_is_not_called_stuck():
         retrain=options,
     )
     assert found.retrained is not None
-    with pytest.raises(offspan.OffspanError, match="`retrain` has 'on_chunk', which the audit sees to itself"):
+    with pytest.raises(offspan.OffspanError, match="`retrain` has no option 'on_chunk'"):
         offspan.audit(
             plant,
             offspan.Linear(-0.9 * jnp.eye(2)),
