@@ -154,9 +154,9 @@ def test_two_threads_get_the_errors_of_their_own_functions():
 
 def test_a_host_function_inside_a_plain_function_raises_its_own_error():
     host = offspan.HostController(lambda X: 1 / 0, control_dim=1)
-    for call in (offspan.cost, offspan.costs, lambda *given: offspan.rollout(*given[:2], SEEN[0])):
+    for call, states in ((offspan.cost, SEEN), (offspan.costs, SEEN), (offspan.rollout, SEEN[0])):
         with pytest.raises(ZeroDivisionError):
-            call(TWIN, lambda x: 2 * host(x), SEEN)
+            call(TWIN, lambda x: 2 * host(x), states)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 
 import offspan
+from offspan import sizes
 from offspan.exploration import coverage, gradient_alignment, gramian, overlap, state_gradients, visited_covariance
 from tests.systems import random_gain, random_lqr
 
@@ -100,9 +101,9 @@ def test_a_direction_that_is_not_visited_has_no_alignment():
 def test_distances_in_blocks_are_the_same_bits(monkeypatch):
     problem, zero, far = offspan.shift(3, horizon=4), offspan.Linear(np.zeros((3, 3))), np.random.default_rng(0).normal(size=(23, 3))
     whole = coverage(problem, zero, np.eye(3)[:2], far)
-    monkeypatch.setattr(offspan.sizes, "TRAJECTORIES", 5 * 2 * 4 * 3)  # five candidates
+    monkeypatch.setattr(sizes, "TRAJECTORIES", 5 * 2 * 4 * 3)  # five candidates
     np.testing.assert_array_equal(coverage(problem, zero, np.eye(3)[:2], far), whole)
-    assert len(offspan.sizes.blocks(23, 2 * 4 * 3)) == 5
+    assert len(sizes.blocks(23, 2 * 4 * 3)) == 5
 
 
 NOISY = offspan.Noisy(offspan.identity(2, horizon=2), process=0.1)

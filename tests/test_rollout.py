@@ -244,7 +244,7 @@ class Whole(Switched):
         return jnp.where(x > 1, 1, 0)
 
     def stage_cost(self, x, u):
-        return 1
+        return jnp.asarray(1)
 
 
 @pytest.mark.parametrize("process", [0.0, 0.5])
