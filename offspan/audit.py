@@ -1,7 +1,6 @@
 """A controller, its system and the states it was trained from: where it works, where it fails, and which states to add."""
 
 import importlib
-import itertools
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -15,9 +14,9 @@ from jaxtyping import Array
 
 from offspan.baselines import stationary_controller
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states
+from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states, check_known
 from offspan.exploration import coverage
-from offspan.maps import ExtrapolationMap, grid_states, outcomes
+from offspan.maps import ExtrapolationMap, as_region, drawn_from, grid_states, outcomes, strongest_pairs, widths
 from offspan.memory import Memory, Parts
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
@@ -27,9 +26,11 @@ from offspan.suggestions import NEAR, Curve, Suggestion, listed, success_by_dist
 from offspan.training import Batch, Exact, train_batch
 from offspan.training.diagnosis import warn_if_stuck
 
+WHERE = "audit"
 TOLERANCE = 2.0  # without a `success`, a state may cost this many times what the reference costs from there, or the worst seen state
 JUDGED = ("costs", "successes")
 MAPPED = 4  # coordinates whose pairs are mapped, those that matter most
+OPTIONS = ("optimizer", "iterations", "gradient", "key", "loss", "stop", "horizons", "discounts", "record_every", "devices")  # of `retrain`
 
 
 class Outcome(NamedTuple):
@@ -48,9 +49,9 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What `audit` found. `states` (q, n) are drawn uniformly from the region, and `outcome` is what the controller does from them.
+    """What `audit` found: `outcome` from `states` (q, n), uniform in the region, and `coverage`, success against distance to training.
 
-    `print` it for a summary, and `save` it as a page  [beyond R24].
+    That distance is the one of `offspan.coverage`. `print` the audit for a summary, and `save` it as a page  [beyond R24].
 
     >>> import offspan
     >>> problem, none = offspan.identity(1, horizon=2), offspan.Linear([[0.0]])  # J(x) = 3x², at most twice that of the seen 1
@@ -141,7 +142,9 @@ def audit(
     seen and the suggested states.
 
     `progress` is called with the share done. Finished parts are kept in `memory`, such as a dict, and looked up there, so that the same
-    audit with the same memory continues where it was interrupted.
+    audit with the same memory continues where it was interrupted. Another audit is refused: all arguments are compared, numbers by value
+    and functions by their names, code, and the numbers that they read from around them. What else such a function calls, and objects of
+    other libraries (an environment, a simulator), are not compared.
 
     >>> import jax, numpy as np, offspan
     >>> problem, K = offspan.identity(2, horizon=5), offspan.Linear([[-1.0, 0.0], [0.0, 1.0]])  # lost in the second coordinate
@@ -149,107 +152,140 @@ def audit(
     >>> round(found.outcome.share, 2), bool(abs(found.suggested.states[0, 1]) > 0.03)  # |x₁| 2⁵ < 1
     (0.03, True)
     """
-    where = "audit"
-    n = as_problem(where, problem).state_dim
-    seen = as_states(where, "seen", seen, n)
-    box = _as_region(where, region, n)
-    centre = np.asarray(seen.mean(axis=0) if at is None else as_floats(where, "at", at, shape=(n,), meaning=f"shape ({n},): one state"))
-    key_states, key_noise, key_training = jax.random.split(jax.random.key(0) if key is None else as_key(where, key), 3)
+    n = as_problem(WHERE, problem).state_dim
+    seen = as_states(WHERE, "seen", seen, n)
+    box = as_region(WHERE, region, n)
+    centre = np.asarray(seen.mean(axis=0) if at is None else as_floats(WHERE, "at", at, shape=(n,), meaning=f"shape ({n},): one state"))
+    key_states, key_noise, key_training = jax.random.split(jax.random.key(0) if key is None else as_key(WHERE, key), 3)
     counts = {"states": states, "points": points, "worst": worst, "add": add}
-    states, points, worst, add = (as_count(where, name, value, least=1) for name, value in counts.items())
-    drawn = _drawn(key_states, states, box, centre)
-    scale = _scale(box, n)
+    states, points, worst, add = (as_count(WHERE, name, value, least=1) for name, value in counts.items())
+    training = None if retrain is None else _as_training(retrain, key_training)
+    drawn, scale = drawn_from(key_states, states, box, centre), widths(box, n)
     best, best_name = (reference, "The reference") if reference is not None else _stationary(problem)
+
     kinds, maps = 1 + (best is not None) + (retrain is not None), math.comb(min(len(box), MAPPED), 2) or 1
     parts = Parts({} if memory is None else memory, progress, expected=4 + (best is not None) + kinds * (1 + maps) + (retrain is not None))
-    parts.belong_to(where, [*jax.tree.leaves((problem, controller)), seen, drawn, centre, points, worst, add, samples, success is None])
+    parts.belong_to(WHERE, [problem, controller, seen, drawn, centre, points, worst, add, samples, success, reference, retrain])
+    judge = _Judge.of(parts, problem, controller, seen, success, best, key_noise, samples)
 
-    def costs_and_successes(controller: Any, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        return outcomes(where, problem, controller, jnp.asarray(X, seen.dtype), success, key_noise, samples)
+    costs, successes = judge("controller", "states", controller, drawn)
+    pairs = strongest_pairs(box, drawn, successes if 0 < successes.mean() < 1 else _ranks(costs), MAPPED)
+    places = _Places(drawn, [{d: np.linspace(*box[d], points) for d in pair} for pair in pairs], centre)
+    outcome = judge.outcome("controller", controller, places)
 
-    limit = None if success is not None or best is not None else _limit(where, costs_and_successes(controller, seen)[0].max())
-
-    def judged(name: str, controller: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Costs and successes from the states X, which the part of that name holds."""
-        found = parts(name, lambda: dict(zip(JUDGED, costs_and_successes(controller, X), strict=True)))
-        costs = found["costs"]
-        if success is not None:
-            return costs, found["successes"]
-        allowed = limit if best is None else TOLERANCE * judged_best(name, X)
-        if np.any(np.asarray(allowed) < 0):
-            raise OffspanError(f"{where}: costs of the reference are negative, so that multiples of them say nothing; pass `success`.")
-        return costs, (np.isfinite(costs) & (costs <= allowed)).astype(float)
-
-    def judged_best(name: str, X: np.ndarray) -> np.ndarray:
-        part = f"reference{name[name.index('-') :]}"
-        return parts(part, lambda: dict(zip(JUDGED, costs_and_successes(best, X), strict=True)))["costs"]
-
-    costs, successes = judged("controller-states", controller, drawn)
-    pairs = _pairs(box, drawn, successes if 0 < successes.mean() < 1 else _ranks(costs))
-    axes = [{d: np.linspace(*box[d], points) for d in pair} for pair in pairs]
-
-    def outcome_of(name: str, controller: Any) -> Outcome:
-        maps = []
-        for i, one in enumerate(axes):
-            shape, given = tuple(map(len, one.values())), (tuple(one), tuple(one.values()))
-            both = judged(f"{name}-map-{i}", controller, np.asarray(grid_states(one, centre)))
-            maps.append(tuple(ExtrapolationMap(*given, values.reshape(shape), i == 1) for i, values in enumerate(both)))
-        return Outcome(controller, *judged(f"{name}-states", controller, drawn), tuple(maps))
-
-    outcome = outcome_of("controller", controller)
     noiseless = without_noise(problem)
-    distances = parts("distances", lambda: {"distances": np.asarray(coverage(noiseless, controller, seen, drawn, scale=scale))})[
-        "distances"
-    ]
-    places = _spread_out(drawn / scale[None], np.where(successes < 1, costs, -np.inf) if np.any(successes < 1) else costs, worst)
-    trained = float(judged("controller-seen", controller, np.asarray(seen))[1].mean())
-    given = drawn, successes, distances
-    suggestion = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, *given, scale=scale, count=add, trained=trained)))
-    suggested = Suggestion(suggestion["states"], float(suggestion["gain"]), str(suggestion["note"]))
+    (distances,) = parts("distances", lambda: {"distances": np.asarray(coverage(noiseless, controller, seen, drawn, scale=scale))}).values()
+    trained = float(judge("controller", "seen", controller, np.asarray(seen))[1].mean())
+    how: dict[str, Any] = {"scale": scale, "count": add, "trained": trained}
+    kept = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, drawn, successes, distances, **how)))
+    suggested = Suggestion(kept["states"], float(kept["gain"]), str(kept["note"]))
+
     retrained = None
-    if retrain is not None and len(suggested.states):
+    if training is not None and len(suggested.states):
         more = jnp.concatenate([seen, jnp.asarray(suggested.states, seen.dtype)])
-        retrained = outcome_of("retrained", _retrained(parts, problem, controller, more, {"key": key_training, **retrain}))
-    beside = None if best is None else outcome_of("reference", best)
+        retrained = judge.outcome("retrained", _retrained(parts, problem, controller, more, training), places)
+    beside = None if best is None else judge.outcome("reference", best, places)
     parts.end()
+
+    failed = successes < 1
+    costliest = _spread_out(drawn / scale[None], np.where(failed, costs, -np.inf) if failed.any() else costs, worst)
+    controls = f"{problem.control_dim} control{'s' if problem.control_dim > 1 else ''}"
     return Audit(
         coordinates=problem.coordinates,
         region=box,
         seen=np.asarray(seen),
-        criterion=_criterion(success, limit, best_name),
+        criterion=_criterion(success, judge.limit, best_name),
         states=drawn,
         distances=distances,
         outcome=outcome,
-        worst=tuple(_trajectory(problem, controller, x, jax.random.split(key_noise, samples)[0]) for x in drawn[places]),
-        worst_costs=costs[places],
+        worst=tuple(_trajectory(problem, controller, x, jax.random.split(key_noise, samples)[0]) for x in drawn[costliest]),
+        worst_costs=costs[costliest],
         coverage=success_by_distance(distances, successes),
         suggested=suggested,
         reference=beside,
         reference_name=best_name,
         retrained=retrained,
-        system=f"{type(problem).__name__}, {n} coordinates, {problem.control_dim} control{'s' if problem.control_dim > 1 else ''}, "
-        f"H = {problem.horizon}",
+        system=f"{type(problem).__name__}, {n} coordinates, {controls}, H = {problem.horizon}",
     )
+
+
+class _Places(NamedTuple):
+    """Where outcomes are computed: states drawn from the region, and over each pair of coordinates a map, with all others at the centre."""
+
+    drawn: np.ndarray
+    axes: list[dict[int, np.ndarray]]
+    centre: np.ndarray
+
+
+class _Judge(NamedTuple):
+    """What succeeds: as `success` says, else what costs at most `TOLERANCE` times the reference's cost from there, or at most the limit."""
+
+    parts: Parts
+    costs_and_successes: Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]
+    is_given: bool  # a `success`
+    reference: Any
+    limit: float | None
+
+    @classmethod
+    def of(cls, parts: Parts, problem: Problem, controller: Any, seen: Array, success: Any, reference: Any, key: Array, samples: int):
+        def costs_and_successes(controller: Any, X: Any) -> tuple[np.ndarray, np.ndarray]:
+            return outcomes(WHERE, problem, controller, jnp.asarray(X, seen.dtype), success, key, samples)
+
+        compared = success is not None or reference is not None
+        limit = None if compared else _limit(costs_and_successes(controller, seen)[0].max())
+        return cls(parts, costs_and_successes, success is not None, reference, limit)
+
+    def found(self, who: str, at: str, controller: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Costs from the states X and what `success` says, computed once: the part "who-at" keeps them."""
+        kept = self.parts(f"{who}-{at}", lambda: dict(zip(JUDGED, self.costs_and_successes(controller, X), strict=True)))
+        return kept["costs"], kept["successes"]
+
+    def __call__(self, who: str, at: str, controller: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Costs and successes."""
+        costs, successes = self.found(who, at, controller, X)
+        if self.is_given:
+            return costs, successes
+        allowed = self.limit if self.reference is None else TOLERANCE * self.found("reference", at, self.reference, X)[0]
+        if np.any(np.asarray(allowed) < 0):
+            raise OffspanError(f"{WHERE}: costs of the reference are negative, so that multiples of them say nothing; pass `success`.")
+        return costs, (np.isfinite(costs) & (costs <= allowed)).astype(float)
+
+    def outcome(self, who: str, controller: Any, places: _Places) -> Outcome:
+        maps = []
+        for i, axes in enumerate(places.axes):
+            shape, given = tuple(map(len, axes.values())), (tuple(axes), tuple(axes.values()))
+            costs, successes = self(who, f"map-{i}", controller, np.asarray(grid_states(axes, places.centre)))
+            maps.append((ExtrapolationMap(*given, costs.reshape(shape), False), ExtrapolationMap(*given, successes.reshape(shape), True)))
+        return Outcome(controller, *self(who, "states", controller, places.drawn), tuple(maps))
+
+
+def _as_training(retrain: Any, key: Array) -> dict[str, Any]:
+    """Options of `train_batch`, checked before hours are spent on what comes before it."""
+    if not isinstance(retrain, Mapping) or not {"optimizer", "iterations"} <= set(retrain):
+        raise OffspanError(
+            f'{WHERE}: `retrain` is {retrain!r}, but must be options of `train_batch` with at least an "optimizer" and "iterations".'
+        )
+    for name in retrain:
+        check_known(f"{WHERE}: `retrain` has no option", name, OPTIONS)
+    return {"key": key, "record_every": 1, **retrain, "iterations": as_count(WHERE, "iterations", retrain["iterations"], least=0)}
 
 
 def _retrained(parts: Parts, problem: Problem, controller: Any, x0s: Array, options: dict[str, Any]) -> Any:
     """The controller, trained on from these states; each chunk of iterations is kept."""
-    if wrong := {"resume", "on_chunk", "progress"} & set(options):
-        raise OffspanError(f"audit: `retrain` has {wrong.pop()!r}, which the audit sees to itself; leave it out.")
-    begun, iterations = parts.memory.get("training"), options.get("iterations", 1)
+    begun = parts.memory.get("training")
 
     def on_chunk(batch: Batch) -> None:
         parts.memory["training"] = batch.to_arrays()
-        parts.tell(batch.done / max(iterations, 1))
+        parts.tell(batch.done / max(options["iterations"], 1))
 
     resume = None if begun is None else Batch.from_arrays(begun, controller)
-    batch = train_batch(problem, [controller], x0s, **{"record_every": 1, **options, "resume": resume, "on_chunk": on_chunk})
+    batch = train_batch(problem, [controller], x0s, **options, resume=resume, on_chunk=on_chunk)
     parts.found["training"] = {}  # which is kept already
     estimator = Exact(options.get("loss")) if options.get("gradient") is None else options["gradient"]
     if getattr(estimator, "loss", None) is None:
         noisy = is_noisy(problem)
         exact = isinstance(estimator, Exact) and not noisy
-        warn_if_stuck("audit", without_noise(problem), batch.run(0), x0s, exact=exact, noisy=noisy)
+        warn_if_stuck(WHERE, without_noise(problem), batch.run(0), x0s, exact=exact, noisy=noisy)
     return batch.controllers[0]
 
 
@@ -257,11 +293,11 @@ def _as_arrays(suggestion: Suggestion) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in suggestion._asdict().items()}
 
 
-def _limit(where: str, of_seen: float) -> float:
+def _limit(of_seen: float) -> float:
     limit = TOLERANCE * of_seen
     if not (np.isfinite(limit) and limit > 0):
         raise OffspanError(
-            f"{where}: the worst seen state costs {of_seen:.3g}, with which others cannot be compared; pass `success`, a function of the "
+            f"{WHERE}: the worst seen state costs {of_seen:.3g}, with which others cannot be compared; pass `success`, a function of the "
             "last state."
         )
     return float(limit)
@@ -275,48 +311,6 @@ def _criterion(success: Callable[..., Any] | None, limit: float | None, best_nam
     return f"J(x) ≤ {limit:.3g}, {TOLERANCE:g} times that of the worst seen state"
 
 
-def _as_region(where: str, region: Any, n: int) -> dict[int, tuple[float, float]]:
-    try:
-        box = {int(d): (float(low), float(high)) for d, (low, high) in region.items()}
-    except (TypeError, ValueError, AttributeError):
-        box = {}
-    if not box or not all(0 <= d < n and np.isfinite([low, high]).all() and low < high for d, (low, high) in box.items()):
-        raise OffspanError(
-            f"{where}: `region` is {region!r}, but must give intervals for some of the coordinates 0..{n - 1}: {{0: (-1.0, 1.0)}}."
-        )
-    return dict(sorted(box.items()))
-
-
-def _drawn(key: Array, count: int, box: dict[int, tuple[float, float]], centre: np.ndarray) -> np.ndarray:
-    states = np.tile(centre, (count, 1))
-    low, high = np.array(list(box.values())).T
-    states[:, list(box)] = low + (high - low) * np.asarray(jax.random.uniform(key, (count, len(box))))
-    return states
-
-
-def _scale(box: dict[int, tuple[float, float]], n: int) -> np.ndarray:
-    """Widths of the region; a coordinate that does not vary counts as the widest that does."""
-    widths = {d: high - low for d, (low, high) in box.items()}
-    return np.array([widths.get(d, max(widths.values())) for d in range(n)])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    return np.argsort(np.argsort(values)).astype(float)
-
-
-def _pairs(box: dict[int, tuple[float, float]], states: np.ndarray, values: np.ndarray) -> list[tuple[int, ...]]:
-    """All pairs of the coordinates that explain most of the values, by the variance between bins of each; the strongest pair first."""
-    if len(box) == 1:
-        return [tuple(box)]
-
-    def explained(d: int) -> float:
-        bins = np.array_split(values[np.argsort(states[:, d])], min(10, len(values)))
-        return float(np.var([part.mean() for part in bins]))
-
-    strongest = sorted(box, key=explained, reverse=True)[:MAPPED]
-    return [tuple(sorted(pair)) for pair in itertools.combinations(strongest, 2)]
-
-
 def _spread_out(Z: np.ndarray, costs: np.ndarray, count: int) -> np.ndarray:
     """The places of the highest costs, each farther than `NEAR` from those before it."""
     found: list[int] = []
@@ -327,7 +321,7 @@ def _spread_out(Z: np.ndarray, costs: np.ndarray, count: int) -> np.ndarray:
 
 
 def _trajectory(problem: Problem, controller: Any, x0: np.ndarray, key: Array) -> Trajectory:
-    return rollout(problem, controller, jnp.asarray(x0), key=as_noise_key("audit", problem, key))
+    return rollout(problem, controller, jnp.asarray(x0), key=as_noise_key(WHERE, problem, key))
 
 
 def _stationary(problem: Problem) -> tuple[Linear | None, str]:
@@ -337,6 +331,10 @@ def _stationary(problem: Problem) -> tuple[Linear | None, str]:
         return Linear(stationary_controller(problem)), "The stationary optimal controller (dlqr)"
     except OffspanError:
         return None, ""
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    return np.argsort(np.argsort(values)).astype(float)
 
 
 def _mean(values: np.ndarray) -> float:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import ArrayLike
 
 from offspan import host
-from offspan.errors import OffspanError, as_bounds, as_count, as_floats, as_key, check_known, is_concrete
+from offspan.errors import OffspanError, as_bounds, as_count, as_floats, as_key, check_known, check_not_frozen, is_concrete
 from offspan.files import atomic_write, excerpt, read_arrays
 
 
@@ -146,6 +146,7 @@ class Observed(eqx.Module):
         for name, one in {"policy": policy, "observe": observe}.items():
             if not callable(one):
                 raise OffspanError(f"Observed: `{name}` is {one!r}, but must be a function.")
+            check_not_frozen("Observed", f"`{name}`", one)
         self.policy = policy
         self.observe = cast(Any, observe if isinstance(observe, eqx.Module) else jax.tree_util.Partial(observe))
 

@@ -6,10 +6,12 @@ only, since under jit, vmap and grad there is no value to check.
 
 import difflib
 import importlib
+import inspect
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,6 +51,20 @@ def is_concrete(value: Any) -> bool:
 def is_false(condition: ArrayLike) -> bool:
     """Whether `condition` is known, and known not to hold: the moment to raise. A traced condition is never known."""
     return is_concrete(condition) and not bool(condition)
+
+
+def check_not_frozen(where: str, said: str, function: Any) -> None:
+    """Raises for a method of an object, or an object with arrays, that is no pytree: a compiled program would keep the numbers that the
+    object has at the first call."""
+    owner = function.__self__ if inspect.ismethod(function) else function
+    if isinstance(owner, type | eqx.Module) or not jax.tree_util.all_leaves([owner]):
+        return
+    if owner is not function or any(map(eqx.is_array, getattr(owner, "__dict__", {}).values())):
+        what = f"a method of a {type(owner).__name__}" if owner is not function else f"a {type(owner).__name__}"
+        raise OffspanError(
+            f"{where}: {said} is {what}, whose numbers would be compiled in at the first call and stay as they were then; put them into an "
+            "equinox.Module with `__call__`, or, as a controller of NumPy arrays, into `HostController(function, control_dim=…)`."
+        )
 
 
 def as_floats(where: str, name: str, value: Any, *, shape: tuple[int | None, ...], meaning: str) -> Array:
@@ -97,6 +113,11 @@ def check_size(where: str, name: str, X: Array, power: int = 1) -> None:
         )
 
 
+def is_number(value: Any) -> bool:
+    """One number, also as an array without axes: to be taken for each run or coordinate."""
+    return isinstance(value, float | int) or getattr(value, "ndim", None) == 0
+
+
 def as_count(where: str, name: str, value: Any, *, least: int) -> int:
     """A whole number of at least `least`."""
     try:
@@ -117,6 +138,15 @@ def as_key(where: str, key: Any) -> Array:
             f"{where}: `key` is {key!r}, but must be a random key: pass `jax.random.key({key if isinstance(key, int) else 0})`."
         )
     return key
+
+
+def as_devices(where: str, devices: Any) -> list[Any]:
+    """jax's devices; by default all of this process."""
+    if devices is None:
+        return jax.local_devices()
+    if not isinstance(devices, Sequence | np.ndarray) or not len(devices) or not all(isinstance(one, jax.Device) for one in devices):
+        raise OffspanError(f"{where}: `devices` is {devices!r}, but must be a list of jax's devices, such as `jax.devices()[:2]`.")
+    return [*devices]
 
 
 def as_positive(where: str, name: str, value: Any) -> float:

@@ -12,27 +12,36 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, check_size, is_concrete, is_false
+from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, check_size, is_concrete, is_false, is_number
 from offspan.host import own_errors
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR, as_lqr
+from offspan.problems.variants import is_noisy
 from offspan.rollout import Controller, as_gain, cost, rollout
+from offspan.sizes import blocks
 
 
 def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"]) -> Float[Array, "s v n"]:
     """{x_h : x_0 ∈ S, h = 0..H−1}, the states that enter ∇J(π; S): `visited[s, h]` is x_h from the seen state s  [R24, eq:pgstates].
 
     When controls cost something (an LQR with R ≠ 0, or any other problem) the last control counts, too, and with it x_H; so it does under
-    jit with the problem as an argument, where the value of R is not known.
+    jit with the problem as an argument, where the value of R is not known. Trajectories are without noise here, and in what is made of
+    these states: of a `Noisy` problem pass `problem.problem`.
 
     >>> import jax.numpy as jnp, offspan
     >>> offspan.visited_states(offspan.shift(3, horizon=2), offspan.Linear(jnp.zeros((3, 3))), offspan.basis(3, 1)).tolist()
     [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
     """
-    x0s = as_states("visited_states", "x0s", x0s, as_problem("visited_states", problem).state_dim)
-    with own_errors(problem, controller) as finished:
+    x0s = as_states("visited_states", "x0s", x0s, _without_noise("visited_states", problem).state_dim)
+    with own_errors() as finished:
         visited = finished(jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s))
     return visited[:, : visited_count(problem)]
+
+
+def _without_noise(where: str, problem: Any) -> Problem:
+    if is_noisy(as_problem(where, problem)):
+        raise OffspanError(f"{where}: the problem is Noisy, but this is of trajectories without noise; pass `problem.problem`.")
+    return problem
 
 
 def visited_count(problem: Problem) -> int:
@@ -83,31 +92,37 @@ def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, sc
     >>> offspan.visited_covariance(offspan.shift(2, horizon=2), offspan.Linear(jnp.zeros((2, 2))), offspan.basis(2, 1)).tolist()
     [[0.25, -0.25], [-0.25, 0.25]]
     """
-    n = as_problem("visited_covariance", problem).state_dim
+    n = _without_noise("visited_covariance", problem).state_dim
     Z = visited_states(problem, controller, x0s).reshape(-1, n) / as_scale("visited_covariance", scale, n)[None]
     Z = Z - Z.mean(axis=0, keepdims=True)
     return Z.T @ Z / Z.shape[0]
 
 
 def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any, *, scale: Any = 1.0) -> Float[Array, "c"]:
-    """d(x) = min_v ‖(x − v) / scale‖ over the states v visited from S, for each candidate x; 0 where training passes through  [beyond R24].
+    """d(x) = min_v ‖(x − v) / scale‖, a distance: 0 where training passes through, large where it does not  [beyond R24].
+
+    For each candidate x, over the states v that are visited from S.
 
     >>> import jax.numpy as jnp, offspan
     >>> problem, zero = offspan.shift(2, horizon=2), offspan.Linear(jnp.zeros((2, 2)))
     >>> offspan.coverage(problem, zero, offspan.basis(2, 1), [[0.0, 1.0], [4.0, 4.0]]).tolist()  # e_1 goes to e_2; (4, 4) − e_1 = (3, 4)
     [0.0, 5.0]
     """
-    n = as_problem("coverage", problem).state_dim
+    n = _without_noise("coverage", problem).state_dim
     factor = as_scale("coverage", scale, n)[None]
     visited = visited_states(problem, controller, x0s).reshape(-1, n) / factor
     candidates = as_states("coverage", "candidates", candidates, n) / factor
-    apart = jnp.linalg.norm(candidates[:, None] - visited[None], axis=2)
-    return jnp.min(jnp.where(jnp.isnan(apart), jnp.inf, apart), axis=1)  # a state that is not finite is near to nothing
+
+    def nearest(some: Float[Array, "c n"]) -> Float[Array, "c"]:
+        apart = jnp.linalg.norm(some[:, None] - visited[None], axis=2)
+        return jnp.min(jnp.where(jnp.isnan(apart), jnp.inf, apart), axis=1)  # a state that is not finite is near to nothing
+
+    return jnp.concatenate([nearest(candidates[one]) for one in blocks(len(candidates), visited.size)])
 
 
 def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float[Array, "s w"]:
     """∇J(π; x) by all weights of the controller, laid out in a row, for each state x on its own."""
-    x0s = as_states("state_gradients", "x0s", x0s, problem.state_dim)
+    x0s = as_states("state_gradients", "x0s", x0s, _without_noise("state_gradients", problem).state_dim)
     weights, structure = eqx.partition(controller, eqx.is_inexact_array)
     if not jax.tree.leaves(weights):
         raise OffspanError(f"state_gradients: the controller (a {type(controller).__name__}) holds no weights to differentiate by.")
@@ -128,7 +143,7 @@ def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unsee
     [0.4, 0.0]
     """
     where = "gradient_alignment"
-    n = as_problem(where, problem).state_dim
+    n = _without_noise(where, problem).state_dim
     S, U = as_states(where, "x0s", x0s, n), as_states(where, "unseen", unseen, n)
     for name, states in {"x0s": S, "unseen": U}.items() if isinstance(problem, LQR) else ():  # whose gradients are quadratic in x
         check_size(where, name, states, power=2)
@@ -151,7 +166,7 @@ def cosine(a: Float[Array, "w"], b: Float[Array, "w"]) -> Float[Array, ""]:
 
 def as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
     """What counts as far in each coordinate."""
-    given = [scale] * n if isinstance(scale, float | int) or getattr(scale, "ndim", None) == 0 else scale
+    given = [scale] * n if is_number(scale) else scale
     return as_positive_array(where, "scale", given, shape=(n,), meaning=f"one number, or {n}")
 
 

@@ -1,7 +1,8 @@
 """NumPy functions inside compiled programs: called with whole batches, without derivatives, and with their own errors."""
 
 import contextlib
-import threading
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,8 +14,14 @@ from jaxtyping import Array
 
 from offspan.errors import OffspanError
 
-_lock = threading.Lock()
-_raised: list[Exception] = []  # by host functions, on a thread of the runtime
+KEPT = 32  # exceptions that nobody has asked for: of programs that the user compiled and ran on his own, and of further devices
+_raised: dict[str, Exception] = {}  # by host functions, on a thread of the runtime; by a name that the runtime's error repeats
+_numbers = itertools.count()
+_is_used = False  # whether any program of this process may call a host function
+
+
+class HostFunctionError(RuntimeError):
+    """What the runtime is told of the exception of a host function."""
 
 
 def call(where: str, function: Callable[..., Any], shape: tuple[int, ...], *arguments: Array) -> Array:
@@ -35,18 +42,22 @@ def _call(where, function, shape, *arguments):
             found = function(*(np.asarray(array).reshape(-1, array.shape[-1]) for array in arrays))
             return as_returned(where, found, (int(np.prod(batch)), *shape), dtype).reshape((*batch, *shape))
         except Exception as error:
-            with _lock:
-                _raised.append(error)
-            raise
+            name = f"host error {next(_numbers)}"
+            _raised[name] = error
+            for oldest in list(_raised)[:-KEPT]:
+                _raised.pop(oldest, None)
+            raise HostFunctionError(f"{where} failed with {type(error).__name__}: {error} ({name})") from error
 
+    global _is_used
+    _is_used = True
     return jax.pure_callback(on_host, jax.ShapeDtypeStruct(shape, dtype), *arguments, vmap_method="broadcast_all")
 
 
 @_call.defjvp
 def _no_derivative(where, function, shape, primals, tangents):
     raise OffspanError(
-        f"{where} is a function of NumPy arrays and has no derivative here; train with `gradient=TwoPoint(radius=…, directions=…)` and a "
-        "`key`, and choose states by a method without gradients."
+        f"this call needs a derivative, but {where} is a function of NumPy arrays and has no derivative here; train with "
+        "`gradient=TwoPoint(radius=…, directions=…)` and a `key`, and choose states by a method without gradients."
     )
 
 
@@ -64,24 +75,17 @@ def as_returned(where: str, found: Any, shape: tuple[int, ...], dtype: Any) -> n
 
 
 @contextlib.contextmanager
-def own_errors(*parts: Any) -> Iterator[Callable[[Any], Any]]:
-    """Inside, what a host function in `parts` raises comes out as it was raised, not as the runtime's; pass results through what this
-    yields, so that the program has ended when the block does."""
-    if not any(is_hosted(part) for part in parts):
-        yield lambda results: results
-        return
-    with _lock:
-        _raised.clear()  # of programs that the user compiled and ran on his own
+def own_errors() -> Iterator[Callable[[Any], Any]]:
+    """Inside, what a host function raises comes out as it was raised, not as the runtime's; pass results through what this yields, so that
+    the program has ended when the block does."""
     try:
         yield _finished
-    except OffspanError:
-        raise
-    except (jax.errors.JaxRuntimeError, ValueError):  # which of them depends on where the runtime noticed
-        with _lock:
-            first = _raised[0] if _raised else None
-        if first is None:
+    except (jax.errors.JaxRuntimeError, HostFunctionError, ValueError) as error:  # which of them depends on where the runtime noticed
+        names = re.findall(r"\((host error \d+)\)", str(error))
+        own = _raised.pop(names[-1], None) if names else None
+        if own is None:
             raise
-        raise first from None
+        raise own from None
 
 
 def is_hosted(part: Any) -> bool:
@@ -90,7 +94,7 @@ def is_hosted(part: Any) -> bool:
 
 
 def _finished(results: Any) -> Any:
-    """Waits for the results, unless they are traced."""
-    if not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(results)):
+    """Waits for the results where a host function may have made them, unless they are traced."""
+    if _is_used and not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(results)):
         jax.block_until_ready(results)
     return results

@@ -1,5 +1,6 @@
 """Extrapolation maps: what a controller costs, or whether it succeeds, over a whole region of initial states."""
 
+import itertools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -76,6 +77,48 @@ def grid_states(axes: Mapping[int, Any], at: Any) -> Float[Array, "q n"]:
     return jnp.broadcast_to(x, (*grid.shape[:-1], x.shape[0])).at[..., jnp.array(list(axes))].set(grid).reshape(-1, x.shape[0])
 
 
+Region = dict[int, tuple[float, float]]  # the interval of each coordinate that varies
+
+
+def as_region(where: str, region: Any, n: int) -> Region:
+    try:
+        box = {int(d): (float(low), float(high)) for d, (low, high) in region.items()}
+    except (TypeError, ValueError, AttributeError):
+        box = {}
+    if not box or not all(0 <= d < n and np.isfinite([low, high]).all() and low < high for d, (low, high) in box.items()):
+        raise OffspanError(
+            f"{where}: `region` is {region!r}, but must give intervals for some of the coordinates 0..{n - 1}: {{0: (-1.0, 1.0)}}."
+        )
+    return dict(sorted(box.items()))
+
+
+def drawn_from(key: Array, count: int, region: Region, centre: np.ndarray) -> np.ndarray:
+    """States uniform in the region, whose other coordinates are those of the centre."""
+    states = np.tile(centre, (count, 1))
+    low, high = np.array(list(region.values())).T
+    states[:, list(region)] = low + (high - low) * np.asarray(jax.random.uniform(key, (count, len(region))))
+    return states
+
+
+def widths(region: Region, n: int) -> np.ndarray:
+    """Of the region; a coordinate that does not vary counts as the widest that does."""
+    found = {d: high - low for d, (low, high) in region.items()}
+    return np.array([found.get(d, max(found.values())) for d in range(n)])
+
+
+def strongest_pairs(region: Region, states: np.ndarray, values: np.ndarray, count: int) -> list[tuple[int, ...]]:
+    """All pairs of the `count` coordinates that explain most of the values, by the variance between bins of each; the strongest first."""
+    if len(region) == 1:
+        return [tuple(region)]
+
+    def explained(d: int) -> float:
+        bins = np.array_split(values[np.argsort(states[:, d])], min(10, len(values)))
+        return float(np.var([part.mean() for part in bins]))
+
+    strongest = sorted(region, key=explained, reverse=True)[:count]
+    return [tuple(sorted(pair)) for pair in itertools.combinations(strongest, 2)]
+
+
 def costs(problem: Problem, controller: Controller, states: Any, *, key: Any = None, samples: int = 1) -> np.ndarray:
     """J(π; x) of each of the states (s, n): s numbers, ∞ where the cost overflows. The worst k are `np.argsort(-costs(…))[:k]`.
 
@@ -97,7 +140,7 @@ def outcomes(
     as_count(where, "samples", samples, least=1)
     keys = None if noise_key is None else jax.random.split(noise_key, samples)
     some = blocks(len(x0s), (problem.horizon + 1) * (problem.state_dim + problem.control_dim) * (1 if keys is None else samples))
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         costs, last = zip(*(finished(_ends(problem, controller, x0s[one], keys)) for one in some), strict=True)
     costs, last = np.concatenate([np.asarray(part).mean(axis=1) for part in costs]), jnp.concatenate(last)
     costs = np.where(np.isfinite(costs), costs, np.inf)

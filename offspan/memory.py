@@ -1,10 +1,16 @@
 """A long computation in parts, each made once, so that one that was interrupted continues."""
 
+import dataclasses
+import functools
 import hashlib
-from collections.abc import Callable, Mapping
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from offspan.errors import OffspanError
@@ -36,9 +42,8 @@ class Parts:
         return self.found[name]
 
     def belong_to(self, where: str, given: list[Any]) -> None:
-        """Refuses a memory that was filled with other arguments; what is no array is not compared."""
-        values = [np.asarray(one) for one in given if eqx.is_array_like(one)]
-        found = hashlib.sha256(b"".join(f"{one.dtype.str} {one.shape} ".encode() + one.tobytes() for one in values)).hexdigest()
+        """Refuses a memory that was filled with other arguments, as far as `traits` tell them apart."""
+        found = hashlib.sha256(b"\n".join(traits(given))).hexdigest()
         if str(self("arguments", lambda: {"arguments": np.asarray(found)})["arguments"]) != found:
             raise OffspanError(f"{where}: `memory` holds parts that were made with other arguments; pass another one.")
 
@@ -49,3 +54,45 @@ class Parts:
     def end(self) -> None:
         if self.progress is not None:
             self.progress(1.0)
+
+
+def traits(value: Any, within: tuple[int, ...] = ()) -> Iterator[bytes]:
+    """What tells arguments apart, the same in every process: numbers, words, and the names, code and surroundings of functions.
+
+    Of an object that is none of these and no container, its type alone. `within` are the values that this one is a part of.
+    """
+    if id(value) in within:  # a function that refers to itself
+        return
+    if eqx.is_array_like(value):
+        array = np.asarray(jax.random.key_data(value) if _is_key(value) else value)
+        yield f"{array.dtype.str} {array.shape} ".encode() + (repr(value).encode() if array.dtype == object else array.tobytes())
+        return
+    yield repr(value).encode() if isinstance(value, str | bytes | None) else type(value).__qualname__.encode()
+    for part in _parts_of(value):
+        yield from traits(part, (*within, id(value)))
+
+
+def _parts_of(value: Any) -> list[Any]:
+    if isinstance(value, types.CodeType):
+        return [value.co_code, value.co_names, value.co_consts]
+    if isinstance(value, types.FunctionType):
+        around = inspect.getclosurevars(value)
+        numbers = {name: one for name, one in around.globals.items() if eqx.is_array_like(one)}
+        return [value.__qualname__, value.__code__, value.__defaults__, value.__kwdefaults__, dict(around.nonlocals), numbers]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, functools.partial):  # of jax, too
+        return [value.func, value.args, value.keywords]
+    if hasattr(value, "__wrapped__"):  # by jax.jit and the like
+        return [value.__wrapped__]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # such as a problem or a controller
+        return [getattr(value, one.name, None) for one in dataclasses.fields(value)]
+    if isinstance(value, Mapping):
+        return [*value.items()]
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    return [*value] if isinstance(value, tuple | list) else []
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)

@@ -19,9 +19,9 @@ from jax.extend.core import Jaxpr
 from jaxtyping import Array, ArrayLike, Float, Int
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_count, as_floats, as_states
+from offspan.errors import OffspanError, as_count, as_floats, as_states, check_not_frozen
 from offspan.host import own_errors
-from offspan.problems.base import Problem, as_problem
+from offspan.problems.base import Problem, as_floating, as_problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.problems.variants import Truncated, as_noise_key, is_noisy, layers, without_noise
 
@@ -52,13 +52,14 @@ def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"],
     n = as_problem("rollout", problem).state_dim
     x0 = as_floats("rollout", "x0", x0, shape=(n,), meaning=f"shape ({n},), one state (`cost` takes sets of states)")
     key, dtype = as_noise_key("rollout", problem, key), _state_dtype(problem, controller, x0)
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         return finished(_rollout(problem, controller, x0.astype(dtype), key))
 
 
 def _state_dtype(problem: Problem, controller: Controller, x0: Array) -> jnp.dtype:
     """A float32 state in a float64 problem becomes float64 after one step; the loop wants it so from the start."""
-    return jax.eval_shape(problem.step, x0, _control_shape(controller, x0, problem.control_dim)).dtype
+    following = jax.eval_shape(problem.step, x0, _control_shape(controller, x0, problem.control_dim))
+    return following.dtype if jnp.issubdtype(following.dtype, jnp.floating) else x0.dtype
 
 
 def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeStruct:
@@ -66,6 +67,8 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
     n = x0.shape[0]
     if not callable(controller):
         raise OffspanError("rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.")
+    for part in jax.tree.leaves(controller):
+        check_not_frozen("rollout", "the controller", part)
     made_by = {base.__module__.split(".")[0] for base in inspect.getmro(type(controller))} & {
         "torch",
         "stable_baselines3",
@@ -82,7 +85,9 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
         u0 = jax.eval_shape(controller, x0)
     except jax.errors.TracerArrayConversionError as error:
         raise OffspanError(f"rollout: the controller turns its state into a NumPy array; use jax.numpy in it, or {how}.") from error
-    except TypeError as error:
+    except OffspanError:
+        raise
+    except (TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise OffspanError(f"rollout: the controller does not take a state of shape ({n},), as this problem has it ({reason}).") from error
     if getattr(u0, "shape", None) != (m,):
@@ -99,7 +104,7 @@ def _rollout(problem, controller, x0, key):
 
     def at(x, noise, weight):
         u = controller(x) if noise is None else controller(x) + noise
-        c = plain.stage_cost(x, u)
+        c = as_floating(plain.stage_cost(x, u), x.dtype)
         return u, c if weight is None else weight * c
 
     def step(x, now):
@@ -120,7 +125,7 @@ def _rollout(problem, controller, x0, key):
 
 def _moved(plain: Problem, x: Float[Array, "n"], u: Float[Array, "m"], nudge: Float[Array, "n"] | None) -> Float[Array, "n"]:
     """The next state, nudged unless the trajectory has ended."""
-    following = plain.step(x, u)
+    following = as_floating(plain.step(x, u), x.dtype)
     if nudge is None:
         return following
     ended = plain.done(x)
@@ -128,7 +133,7 @@ def _moved(plain: Problem, x: Float[Array, "n"], u: Float[Array, "m"], nudge: Fl
 
 
 class _Times(NamedTuple):
-    """What differs from one time step to the next; None for none. Steps from `last` on are left out, and the states stand still."""
+    """What differs between time steps; None where nothing does. Steps from `last` on are left out, and the states stand still."""
 
     control: Float[Array, "s t m"] | None = None  # noise
     process: Float[Array, "s h n"] | None = None
@@ -155,6 +160,9 @@ def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"],
     Of a `Noisy` problem it is the mean over `samples` trajectories from each state, with noise drawn from `key`: an unbiased estimate of
     the expected cost, differentiated with the noise held fixed. The same key is the same noise, whatever the controller.
 
+    A controller may be any function of one state. What a plain function captures (globals, variables around it) is a constant of the
+    program that its first call compiles; parameters that will change belong into an `equinox.Module`, such as `Linear` or `MLP`.
+
     >>> import jax.numpy as jnp, offspan
     >>> float(offspan.cost(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), jnp.array([[1.0]])))  # 1 + 1/4 + 1/16
     1.3125
@@ -163,7 +171,7 @@ def cost(problem: Problem, controller: Controller, x0s: Float[ArrayLike, "s n"],
     key = as_noise_key("cost", problem, key)
     if as_count("cost", "samples", samples, least=1) > 1 and key is not None:
         x0s = jnp.repeat(x0s, samples, axis=0)
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         return finished(_cost(problem, controller, x0s, key))
 
 
@@ -174,7 +182,7 @@ def _cost(problem, controller, x0s, key):
 
     def at(x, *noise):
         u = controller(x) + noise[0] if noise else controller(x)
-        return u, plain.stage_cost(x, u)
+        return u, as_floating(plain.stage_cost(x, u), x.dtype)
 
     # All that a step depends on (weights, matrices, what functions close over) becomes an argument that can be differentiated by.
     # jax.closure_convert leaves whole numbers in the closure, where a custom derivative must not have traced values.

@@ -110,7 +110,7 @@ def suggest(
 
 def _reached(problem: Problem, controller: Any, some: np.ndarray, failing: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """(c, f): whether the trajectory from a candidate comes near to a failing state."""
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         X = np.asarray(finished(_states(problem, controller, jnp.asarray(some)))) / scale
     Z = failing / scale
     with np.errstate(over="ignore", invalid="ignore"):  # of trajectories that grow beyond all bounds

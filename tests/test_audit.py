@@ -197,6 +197,12 @@ def test_a_region_of_one_coordinate(tmp_path):
         ({"states": 0}, "`states` is 0"),
         ({"at": [1.0]}, "`at` has shape"),
         ({"seen": [[1.0]]}, "`seen` has shape"),
+        ({"retrain": {}}, '`retrain` is {}, but must be options of `train_batch` with at least an "optimizer" and "iterations"'),
+        (
+            {"retrain": {"optimizer": optax.sgd(0.1), "iterations": 1, "stpo": None}},
+            r"`retrain` has no option 'stpo' \(did you mean 'stop'",
+        ),
+        ({"retrain": {"optimizer": optax.sgd(0.1), "iterations": 1, "resume": None}}, "`retrain` has no option 'resume'"),
         ({"success": lambda x: x}, "`success` must return one truth value"),
     ],
 )

@@ -1,5 +1,7 @@
 """NumPy functions as problems and controllers: what jax computes of the same system, without derivatives, with the user's own errors."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -97,7 +99,7 @@ def test_functions_get_whole_batches():
 
 
 def test_a_derivative_names_what_needs_none():
-    with pytest.raises(offspan.OffspanError, match=r"no derivative here; train with `gradient=TwoPoint"):
+    with pytest.raises(offspan.OffspanError, match=r"^this call needs a derivative, but .*; train with `gradient=TwoPoint"):
         jax.grad(lambda pi: offspan.cost(BOX, pi, SEEN))(NETWORK)
     with pytest.raises(offspan.OffspanError, match=r"gradient=TwoPoint"):
         offspan.train(BOX, NETWORK, SEEN, optimizer=optax.sgd(1e-3), iterations=3)
@@ -127,6 +129,34 @@ def test_an_error_of_the_users_function_is_the_users(call):
 
     with pytest.raises(KeyError, match="another simulator"):
         offspan.cost(offspan.BlackBox(crash_otherwise, stage_cost, **SIZES), NETWORK, SEEN)
+
+
+def test_two_threads_get_the_errors_of_their_own_functions():
+    """Each simulator waits for the other to have failed, too."""
+    both = threading.Barrier(2, timeout=30)
+
+    def failing(error):
+        def crash(X, U):
+            both.wait()
+            raise error
+
+        return offspan.BlackBox(crash, stage_cost, **SIZES)
+
+    def raised_by(error):
+        with pytest.raises(type(error)) as caught:
+            offspan.cost(failing(error), NETWORK, SEEN)
+        return caught.value
+
+    errors = [KeyError("mine"), SimulatorCrashedError("yours")]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(raised_by, errors)) == errors
+
+
+def test_a_host_function_inside_a_plain_function_raises_its_own_error():
+    host = offspan.HostController(lambda X: 1 / 0, control_dim=1)
+    for call, states in ((offspan.cost, SEEN), (offspan.costs, SEEN), (offspan.rollout, SEEN[0])):
+        with pytest.raises(ZeroDivisionError):
+            call(TWIN, lambda x: 2 * host(x), states)
 
 
 @pytest.mark.parametrize(

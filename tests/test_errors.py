@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxtyping
@@ -86,6 +87,27 @@ def cost(controller: Any = LINEAR, x0s: Any = E1):
     return offspan.cost(LQR2, controller, x0s)
 
 
+class Mine(offspan.Problem):
+    """A system of one's own, with whatever is wrong about it."""
+
+    returned: Any = eqx.field(static=True)
+
+    def __init__(self, horizon: Any = 3, **returned: Any):
+        self.returned = returned
+        self.state_dim, self.control_dim, self.horizon, self.cost_scale, self.control_bounds = 2, 1, horizon, 1.0, None
+
+    def step(self, x, u):
+        return self.returned.get("step", lambda x: x)(x)
+
+    def stage_cost(self, x, u):
+        return self.returned.get("stage_cost", lambda x: x @ x)(x)
+
+
+def unpacked(x):
+    a, b, c = x
+    return a + b + c
+
+
 # What a sentence must name, after the function: the argument, in backticks, or where none is at fault a few words.
 MISTAKES = {
     "A is not square": (lambda: lqr(np.ones((2, 3))), "LQR", "`A`"),
@@ -107,6 +129,12 @@ MISTAKES = {
     "horizon is a truth value": (lambda: lqr(horizon=True), "LQR", "`horizon`"),
     "dim is zero": (lambda: offspan.identity(0, horizon=3), "identity", "`dim`"),
     "a number where a key is wanted": (lambda: offspan.gaussian(7, 2, horizon=3), "gaussian", "`key`"),  # pyright: ignore
+    "a problem of one's own without time": (lambda: Mine(horizon=0), "Mine", "`horizon`"),
+    "a problem of one's own whose step is short": (lambda: Mine(step=lambda x: x[:1]), "Mine", "`step` returned (1,)"),
+    "a problem of one's own with several costs": (lambda: Mine(stage_cost=lambda x: x), "Mine", "`stage_cost` returned (2,)"),
+    "a problem of one's own with an if": (lambda: Mine(step=lambda x: x if x[0] > 0 else -x), "Mine", "`step` cannot be traced"),
+    "a state taken apart wrongly": (lambda: function_problem(stage_cost=lambda x, u: unpacked(x)), "FunctionProblem", "expected 3"),
+    "a state taken apart wrongly by a controller": (lambda: cost(lambda x: unpacked(x) * x), "rollout", "expected 3"),
     "step returns the wrong shape": (lambda: function_problem(step=lambda x, u: x[:1]), "FunctionProblem", "`step`"),
     "a step with an if in it": (lambda: function_problem(step=lambda x, u: x if x[0] > 0 else -x), "FunctionProblem", "`step`"),
     "a step that is no function": (lambda: function_problem(step="euler"), "FunctionProblem", "`step`"),
@@ -236,6 +264,9 @@ MISTAKES = {
     "a batch of several shapes": (lambda: train_lqr_batch([LQR2, lqr(horizon=4)], [E1, E1]), "train_lqr_batch", "`problems`"),
     "a batch with a bad learning rate": (lambda: train_lqr_batch(learning_rate=[0.1, 0.2]), "train_lqr_batch", "`learning_rate`"),
     "a batch with a seen set that does not fit": (lambda: train_lqr_batch(x0s=[np.ones((1, 3))]), "train_lqr_batch", "`x0s[0]`"),
+    "one LQR in place of a list": (lambda: train_lqr_batch(LQR2), "train_lqr_batch", "`problems`"),
+    "a batch with one start for all": (lambda: train_lqr_batch(K0=ZERO), "train_lqr_batch", "shape (r, m, n) = (1, 2, 2)"),
+    "a batch on devices that are none": (lambda: train_lqr_batch(devices=[]), "train_lqr_batch", "`devices`"),
     "a batch with gradients cut to nothing": (lambda: train_lqr_batch(clip=0.0), "train_lqr_batch", "`clip`"),
     "a batch with a record every zero": (lambda: train_lqr_batch(record_every=0), "train_lqr_batch", "`record_every`"),
     "a batch of other runs to resume": (
@@ -483,3 +514,16 @@ def test_half_precision_is_taken_as_single():
         lambda x: offspan.train_lqr(LQR2, x, learning_rate=0.01, iterations=3).K,
     ):
         np.testing.assert_array_equal(call(half), call(half.astype(np.float32)))
+
+
+@pytest.mark.parametrize("rate", [np.float32(0.25), np.asarray(0.25), jnp.asarray(0.25), 1])
+def test_a_learning_rate_is_any_number(rate):
+    run = train_lqr_batch(learning_rate=rate)
+    np.testing.assert_array_equal(run.K[0], train_lqr(learning_rate=float(rate)).K)
+
+
+def test_horizons_and_discounts_may_be_arrays():
+    given = {"horizons": (1, 3), "discounts": (0.5, 1.0)}
+    expected = train(iterations=4, **given).cost
+    for make in (np.array, jnp.array):
+        np.testing.assert_array_equal(train(iterations=4, **{name: make(one) for name, one in given.items()}).cost, expected)

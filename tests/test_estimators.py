@@ -31,6 +31,16 @@ def test_exact_and_adjoint_are_the_slope_of_a_plain_loop(control_cost):
         assert found.rollouts == 2
 
 
+@pytest.mark.parametrize("gradient", [offspan.Adjoint(), offspan.Exact()])
+def test_weights_in_single_precision_train_in_a_problem_in_double(gradient):
+    start = offspan.Linear(np.zeros((2, 2), np.float32))
+    run = offspan.train(
+        offspan.identity(2, horizon=1), start, offspan.basis(2, 1), optimizer=optax.sgd(0.25), iterations=2, gradient=gradient
+    )
+    assert run.K.dtype == np.float32
+    assert run.K.tolist() == [[-0.75, 0.0], [0.0, 0.0]]
+
+
 def test_exact_of_a_loss_reports_the_cost_beside_the_value():
     """J + ‖K‖², as a number and as a pair with J: the gradient is of the sum, the cost is J."""
     problem, x0s = random_lqr(1, 3, 3, 3, control_cost=False), offspan.basis(3, 1)
@@ -156,6 +166,8 @@ def test_a_status_is_an_integer_that_knows_its_name():
     assert not offspan.Status.diverged != "diverged"  # noqa: SIM202 (`!=` has a method of its own)
     assert offspan.Status("diverged") is offspan.Status.diverged
     assert f"{offspan.Status.converged:>10}" == " converged"
+    assert offspan.Status.diverged in {"diverged"}
+    assert {"diverged": 1}[offspan.Status.diverged] == 1  # pyright: ignore[reportArgumentType]
 
 
 def test_what_a_batch_has_and_has_not():
@@ -166,6 +178,22 @@ def test_what_a_batch_has_and_has_not():
     assert (batch.status == offspan.Status.finished).all()
     with pytest.raises(offspan.OffspanError, match="`normalized_cost` was not recorded"):
         _ = batch.normalized_cost
+
+
+def test_what_is_not_done_is_running():
+    """Of three runs, the one that overflows has ended while the others go on; a checkpoint says so, too."""
+    said, starts = [], [ZERO, offspan.Linear(1e200 * np.eye(2)), ZERO]
+    how: dict[str, Any] = {"iterations": 5, "on_chunk": lambda batch: said.append(batch)}
+    whole = offspan.train_batch(PROBLEM, starts, SEEN, optimizer=SGD, **how)
+    swept = offspan.train_lqr_batch([PROBLEM] * 2, [SEEN] * 2, learning_rate=0.1, **{**how, "on_chunk": lambda batch: said.append(batch)})
+    for batch, ended in ((said[0], {1: "diverged"}), (next(one for one in said if one.measures), {})):
+        assert batch.done < 5
+        assert batch.status.tolist() == [ended.get(r, "running") for r in range(len(batch.codes))]
+        assert f"{len(batch.codes) - len(ended)} running" in repr(batch)
+        assert batch.run(0).status == "running"
+        assert offspan.Batch.from_arrays(batch.to_arrays(), ZERO).status.tolist() == batch.status.tolist()
+    assert whole.status.tolist() == ["finished", "diverged", "finished"]
+    assert swept.status.tolist() == ["finished"] * 2
 
 
 def test_one_run_needs_no_shard_map(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg
 
 import offspan
+from offspan import sizes
 from offspan.exploration import coverage, gradient_alignment, gramian, overlap, state_gradients, visited_covariance
 from tests.systems import random_gain, random_lqr
 
@@ -95,6 +96,33 @@ def test_a_direction_that_is_not_visited_has_no_alignment():
     np.testing.assert_allclose(found, [1, 0, 0], atol=1e-15)
     quiet = gradient_alignment(problem, offspan.Linear(-np.eye(3)), np.eye(3)[:1], np.eye(3)[1:2])  # of zero gradients
     np.testing.assert_array_equal(quiet, [0.0])
+
+
+def test_distances_in_blocks_are_the_same_bits(monkeypatch):
+    problem, zero, far = offspan.shift(3, horizon=4), offspan.Linear(np.zeros((3, 3))), np.random.default_rng(0).normal(size=(23, 3))
+    whole = coverage(problem, zero, np.eye(3)[:2], far)
+    monkeypatch.setattr(sizes, "TRAJECTORIES", 5 * 2 * 4 * 3)  # five candidates
+    np.testing.assert_array_equal(coverage(problem, zero, np.eye(3)[:2], far), whole)
+    assert len(sizes.blocks(23, 2 * 4 * 3)) == 5
+
+
+NOISY = offspan.Noisy(offspan.identity(2, horizon=2), process=0.1)
+STILL = offspan.Linear(np.zeros((2, 2)))
+OF_TRAJECTORIES = {
+    "visited_states": lambda problem: offspan.visited_states(problem, STILL, HERE),
+    "visited_covariance": lambda problem: offspan.visited_covariance(problem, STILL, HERE),
+    "coverage": lambda problem: coverage(problem, STILL, HERE, HERE),
+    "gradient_alignment": lambda problem: gradient_alignment(problem, STILL, HERE, HERE),
+    "state_gradients": lambda problem: state_gradients(problem, STILL, HERE),
+}
+
+
+@pytest.mark.parametrize("name", OF_TRAJECTORIES)
+def test_of_a_noisy_problem_the_advice_works(name):
+    """It was to pass a `key`, which none of these takes."""
+    with pytest.raises(offspan.OffspanError, match=rf"^{name}: the problem is Noisy.*pass `problem\.problem`"):
+        OF_TRAJECTORIES[name](NOISY)
+    assert np.all(np.isfinite(OF_TRAJECTORIES[name](NOISY.problem)))
 
 
 HERE = np.ones((1, 2))

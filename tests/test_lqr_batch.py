@@ -78,7 +78,7 @@ def test_all_shapes_in_both_layouts(n, m, horizon, control_cost):
 @pytest.mark.parametrize(("n", "horizon"), [(3, 4), (12, 6)])
 def test_the_program_of_a_gpu_equals_single_runs(n, horizon, monkeypatch):
     """All runs in one group, whatever their number of seen states, and time written out; clipped and unclipped."""
-    monkeypatch.setattr(lqr_sweep, "_on_cpu", lambda: False)
+    monkeypatch.setattr(lqr_sweep, "_on_cpu", lambda devices: False)
     problems = [random_lqr(seed, n, n, horizon, control_cost=False) for seed in range(5)]
     problems = [offspan.LQR(0.5 * p.A, p.B, p.Q, p.R, horizon=horizon) for p in problems]
     x0s = [offspan.sphere(jax.random.key(seed), 1 + seed % 2, n) for seed in range(5)]

@@ -18,6 +18,7 @@ from offspan.cli import app
 from offspan.experiments.auditing import KeptParts, audit_file, kept_parts
 from offspan.experiments.registry import load_spec
 from offspan.experiments.store import RunFolder
+from offspan.memory import traits
 from offspan.suggestions import expected_gain
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -269,6 +270,54 @@ def test_a_memory_belongs_to_one_audit():
         offspan.audit(plant, offspan.Linear(-jnp.eye(2)), jnp.eye(2)[:1], region, **options)
 
 
+LIMIT = 0.5
+
+
+def below(limit):
+    return lambda x: x[0] < limit
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"reference": offspan.Linear(-np.eye(2))}, {"reference": offspan.Linear(-0.5 * np.eye(2))}),
+        ({"reference": offspan.Linear(-np.eye(2))}, {"reference": lambda x: -x}),
+        ({"reference": lambda x: -x}, {"reference": lambda x: -0.5 * x}),
+        ({"success": lambda x: x[0] < 0.5}, {"success": lambda x: x[1] < 0.5}),
+        ({"success": below(0.5)}, {"success": below(0.25)}),
+        ({"retrain": {"optimizer": optax.sgd(0.1), "iterations": 1}}, {"retrain": {"optimizer": optax.sgd(0.1), "iterations": 2}}),
+        ({"retrain": {"optimizer": optax.sgd(0.1), "iterations": 1}}, {"retrain": {"optimizer": optax.sgd(0.2), "iterations": 1}}),
+    ],
+)
+def test_a_memory_tells_references_criteria_and_trainings_apart(first, second):
+    """It gave the parts of the first audit to the second."""
+    first, second = (list(traits([None, one])) for one in (first, second))
+    assert first != second
+
+
+def test_a_memory_compares_functions_by_what_they_say_and_read(monkeypatch):
+    options: dict[str, Any] = {"states": 20, "points": 3, "reference": offspan.Linear(-np.eye(2)), "memory": {}}
+    given = offspan.identity(2, horizon=3), offspan.Linear(jnp.zeros((2, 2))), jnp.eye(2)[:1], {0: (-1.0, 1.0)}
+    offspan.audit(*given, **options)
+    with pytest.raises(offspan.OffspanError, match="made with other arguments"):
+        offspan.audit(*given, **options, success=below(0.5))
+    assert list(traits(below(0.5))) == list(traits(below(0.5)))
+    reads = lambda x: x[0] < LIMIT  # noqa: E731
+    before = list(traits(reads))
+    monkeypatch.setattr(sys.modules[__name__], "LIMIT", 0.25)
+    assert list(traits(reads)) != before
+
+    def again(x):
+        return again(x)
+
+    assert list(traits(again))
+    plants = [
+        offspan.FunctionProblem(lambda x, u, a=a: a * x + u, lambda x, u: x @ x, state_dim=2, control_dim=2, horizon=3) for a in (1, 2)
+    ]
+    assert list(traits(plants[0])) != list(traits(plants[1]))
+    assert list(traits(plants[0])) == list(traits(plants[0]))
+
+
 def test_a_model_or_module_that_changed_is_another_experiment(own):
     shutil.copy(EXAMPLES / "cartpole.xml", own)
     text = SPEC.replace('factory = "own_plant:make"', 'mujoco = "cartpole.xml"\nhorizon = 5').replace("iterations = 12", "iterations = 2")
@@ -502,7 +551,7 @@ def test_training_again_by_a_loss_is_not_called_stuck():
         retrain=options,
     )
     assert found.retrained is not None
-    with pytest.raises(offspan.OffspanError, match="`retrain` has 'on_chunk', which the audit sees to itself"):
+    with pytest.raises(offspan.OffspanError, match="`retrain` has no option 'on_chunk'"):
         offspan.audit(
             plant,
             offspan.Linear(-0.9 * jnp.eye(2)),

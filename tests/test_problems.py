@@ -1,3 +1,5 @@
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -103,3 +105,29 @@ def test_the_problem_follows_the_precision_of_its_matrices(n, seed):
     assert offspan.LQR(A.astype(np.float32), horizon=1).R.dtype == np.float32
     assert offspan.LQR(A, Q=np.eye(n, dtype=np.float32), horizon=1).Q.dtype == np.float64
     assert offspan.LQR(np.eye(n, dtype=int), horizon=1).A.dtype == np.float64
+
+
+def test_a_problem_of_ones_own_is_checked_where_it_is_made_also_under_jit_and_vmap():
+    class Mass(offspan.Problem):
+        mass: jax.Array
+
+        def __init__(self, mass):
+            self.mass, self.state_dim, self.control_dim, self.horizon = jnp.asarray(mass), 1, 1, 2
+            self.cost_scale, self.control_bounds = 1.0, None
+
+        def step(self, x, u):
+            return x + u / self.mass
+
+        def stage_cost(self, x, u):
+            return x @ x
+
+    costs = jax.jit(jax.vmap(lambda mass: offspan.cost(Mass(mass), offspan.Linear([[-1.0]]), jnp.ones((1, 1)))))(jnp.array([1.0, 2.0]))
+    np.testing.assert_allclose(costs, [1.0, 1 + 1 / 4 + 1 / 16])
+
+
+@pytest.mark.parametrize("kind", [offspan.FunctionProblem, offspan.BlackBox])
+def test_the_arguments_of_problems_made_of_functions_are_written_out(kind):
+    """Where `help` and the error of a mistyped one look."""
+    assert {"state_dim", "control_dim", "horizon", "done_cost", "coordinates"} <= set(inspect.signature(kind).parameters)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'horizn'"):
+        kind(lambda x, u: x, lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=3, horizn=3)

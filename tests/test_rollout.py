@@ -195,3 +195,69 @@ def test_a_rollout_makes_h_steps():
     assert trajectory.controls.shape == (2, 1)
     J, gradient = jax.value_and_grad(lambda b: offspan.cost(problem, lambda x: b + 0 * x, jnp.ones((1, 1))))(0.5)
     np.testing.assert_allclose([J, gradient], [1.0 + 2 * 0.25, 2 * 2 * 0.5], rtol=1e-12)
+
+
+class Agent:
+    """An object that jax does not look into."""
+
+    def __init__(self, K):
+        self.K = jnp.asarray(K)
+
+    def act(self, x):
+        return self.K @ x
+
+    def __call__(self, x):
+        return self.K @ x
+
+    def move(self, x, u):
+        return self.K @ x + u
+
+
+class Policy(eqx.Module):
+    K: jax.Array
+
+    def act(self, x):
+        return self.K @ x
+
+
+@pytest.mark.parametrize("controller", [Agent([[0.5]]).act, Agent([[0.5]]), offspan.Bounded(Agent([[0.5]]).act, -1.0, 1.0)])
+def test_a_controller_whose_numbers_would_be_frozen_is_refused(controller):
+    """`agent.K = …` would leave the program, and so the cost, as they were."""
+    problem, seen = offspan.identity(1, horizon=2), jnp.ones((1, 1))
+    with pytest.raises(offspan.OffspanError, match=r"controller is a( method of a)? Agent.*equinox\.Module.*HostController"):
+        offspan.cost(problem, controller, seen)
+    with pytest.raises(offspan.OffspanError, match="Agent"):
+        offspan.rollout(problem, controller, seen[0])
+    with pytest.raises(offspan.OffspanError, match="`policy` is a method"):
+        offspan.Observed(Agent([[0.5]]).act, lambda x: x)
+
+
+def test_the_numbers_of_a_module_are_arguments_of_the_program():
+    problem, seen = offspan.identity(1, horizon=1), jnp.ones((1, 1))
+    assert [float(offspan.cost(problem, Policy(jnp.full((1, 1), K)).act, seen)) for K in (0.0, 1.0)] == [2.0, 5.0]
+    with pytest.raises(offspan.OffspanError, match="FunctionProblem: `step` is a method of a Agent"):
+        offspan.FunctionProblem(Agent([[0.5]]).move, lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=2)
+
+
+class Whole(Switched):
+    def step(self, x, u):
+        return jnp.where(x > 1, 1, 0)
+
+    def stage_cost(self, x, u):
+        return jnp.asarray(1)
+
+
+@pytest.mark.parametrize("process", [0.0, 0.5])
+def test_a_step_to_whole_numbers_leaves_the_state_a_real_number(process):
+    """2.7 ↦ 1 ↦ 0, at one a time step; x0 was cut to 2, and noise to zero."""
+    made = offspan.FunctionProblem(lambda x, u: jnp.where(x > 1, 1, 0), lambda x, u: 1, state_dim=1, control_dim=1, horizon=2)
+    key, x0 = jax.random.key(0), jnp.array([2.7])
+    for problem in (made, Whole(horizon=2)):
+        noisy = offspan.Noisy(problem, process=process)
+        trajectory = offspan.rollout(noisy, offspan.Linear([[0.0]]), x0, key=key)
+        drawn = noisy.draw(key, 1)[1]
+        noise = np.zeros((2, 1)) if drawn is None else np.asarray(drawn[0])
+        first = 1 + noise[0, 0]
+        np.testing.assert_allclose(trajectory.states[:, 0], [2.7, first, float(first > 1) + noise[1, 0]], rtol=1e-12)
+        assert float(offspan.cost(noisy, offspan.Linear([[0.0]]), x0[None], key=key)) == 3.0
+    assert float(jax.grad(lambda k: offspan.cost(made, lambda x: k * x, x0[None]))(1.0)) == 0.0

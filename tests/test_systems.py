@@ -97,6 +97,18 @@ def test_a_stage_cost_of_ones_own_and_what_the_end_costs():
     assert float(offspan.cost(noisy, push, fallen, key=jax.random.key(0))) == -1
 
 
+def test_an_unstable_state_is_not_replaced_and_leaves_no_file(tmp_path, monkeypatch):
+    """MuJoCo would put the model's first state in its place, and a log into the working directory; also in an environment of one's own."""
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for env in ("InvertedPendulum-v5", gymnasium.make("InvertedPendulum-v5")):
+        problem = from_gymnasium(env, horizon=1, stage_cost=lambda X, U: X[:, 0], done=lambda X: np.zeros(len(X), bool))
+        found.append(np.asarray(problem.step(jnp.array([0.0, 0.0, 1e8, 1e12]), jnp.zeros(1))))
+    assert np.abs(found[0]).max() > 1e10
+    np.testing.assert_array_equal(*found)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_ends_are_those_of_the_environments():
     """From random states, an environment terminates exactly where offspan says that it ends."""
     for name in ("CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1", "InvertedPendulum-v5", "Hopper-v5"):

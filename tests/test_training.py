@@ -320,3 +320,20 @@ def test_an_optimiser_gets_the_value_that_it_descends_and_may_begin_with_infinit
     run = offspan.train(problem, offspan.Linear([[0.0]]), one, optimizer=optimizer, iterations=2, loss=loss)
     assert (run.status, run.K.tolist()) == ("finished", [[-6.0]])
     assert run.cost.tolist() == [2.0, 5.0]  # 1 + (1 + K)² at 0 and −3
+
+
+@pytest.mark.parametrize("which", [slice(None), slice(1), slice(1, None)])
+def test_runs_are_trained_on_the_devices_that_are_named(which, monkeypatch):
+    devices, used = jax.devices()[which], []
+    for module in (engine, lqr_sweep):
+        monkeypatch.setattr(module, "Mesh", lambda given, names, make=module.Mesh: used.append(list(given)) or make(given, names))
+    problems, seen = [offspan.shift(3, horizon=3)] * 16, offspan.basis(3, 1)  # eight runs of an LQR fill the lanes of one device
+    chosen = {} if which == slice(None) else {"devices": devices}
+    swept = offspan.train_lqr_batch(problems, [seen] * 16, learning_rate=0.1, iterations=3, **chosen)
+    assert used
+    assert all(one == devices for one in used)
+    used.clear()
+    starts = [offspan.Linear(jnp.zeros((3, 3)))] * 2
+    batch = offspan.train_batch(problems[0], starts, seen, optimizer=optax.sgd(0.1), iterations=3, **chosen)
+    assert used == [devices]
+    np.testing.assert_allclose(batch.K, swept.K[:2], rtol=1e-12)

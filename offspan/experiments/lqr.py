@@ -18,10 +18,11 @@ from offspan.experiments.registry import FAMILIES
 from offspan.experiments.spec import Arrays, Matrix, Name, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
 from offspan.problems import LQR
 from offspan.states import basis
-from offspan.training import Batch, Status, train_lqr_batch
+from offspan.training import Batch, train_lqr_batch
+from offspan.training.stopping import ENDS
 
 OF_A_RUN = 500.0  # bytes of Python's objects: its setting, and its places in lists
-STATUS_FLAGS = {"flag_values": np.array(list(Status), np.int8), "flag_meanings": " ".join(map(str, Status))}
+STATUS_FLAGS = {"flag_values": np.array(ENDS, np.int8), "flag_meanings": " ".join(map(str, ENDS))}
 
 
 class Matrices(Strict):

@@ -321,7 +321,7 @@ def _filled(cost: np.ndarray, length: int) -> np.ndarray:
 
 def trajectories_of(problem: Problem, controller: Any, x0s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Trajectories from each state, and what each costs."""
-    with own_errors(problem, controller) as finished:
+    with own_errors() as finished:
         trajectories = finished(_rollouts(problem, controller, x0s))
     return np.asarray(trajectories.states), problem.cost_scale * np.asarray(trajectories.costs).sum(axis=1)
 

@@ -10,14 +10,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from offspan import host
-from offspan.errors import Bounds, OffspanError, as_bounds, as_count, as_floats, as_positive
+from offspan.errors import Bounds, OffspanError, as_bounds, as_count, as_floats, as_positive, check_not_frozen
 
 
 class Problem(eqx.Module):
     """x_{h+1} = step(x_h, u_h), with cost J(π; X) = cost_scale · mean_{x_0∈X} Σ_{h=0}^{H} stage_cost(x_h, u_h)  [R24, eq:general_cost].
 
-    Both methods are written for one state `(n,)` and one control `(m,)`. `control_bounds` is None, or the pair (low, high) that controls
-    are meant to stay in: `Bounded(net, *problem.control_bounds)` enforces them, `rollout` does not.
+    Both methods are written for one state `(n,)` and one control `(m,)`, and are checked where a problem is made. `control_bounds` is
+    None, or the pair (low, high) that controls are meant to stay in: `Bounded(net, *problem.control_bounds)` enforces them, `rollout` does
+    not.
 
     >>> import math, jax.numpy as jnp, offspan
     >>> problem, no_torque = offspan.Pendulum(horizon=4), offspan.Linear([[0.0, 0.0]])
@@ -31,6 +32,15 @@ class Problem(eqx.Module):
     horizon: int = eqx.field(static=True)
     cost_scale: float = eqx.field(static=True)
     control_bounds: Bounds | None = eqx.field(static=True)
+
+    def __check_init__(self):
+        where = type(self).__name__
+        if type(self).__module__.startswith("offspan."):  # these check themselves, and LQRs are made by the thousand
+            return
+        for name in ("state_dim", "control_dim", "horizon"):
+            as_count(where, name, getattr(self, name), least=1)
+        as_positive(where, "cost_scale", self.cost_scale)
+        _check_traced(where, self, {"step": self.step, "stage_cost": self.stage_cost})
 
     @abc.abstractmethod
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
@@ -59,6 +69,40 @@ def as_problem(where: str, problem: Any) -> Problem:
     return problem
 
 
+def as_floating(value: Any, dtype: Any) -> Array:
+    """Whole numbers and truth values, as a `jnp.where` may return them, in the type of the state; other numbers as they are."""
+    value = jnp.asarray(value)
+    return value if jnp.issubdtype(value.dtype, jnp.inexact) else value.astype(dtype)
+
+
+def _check_traced(where: str, problem: Problem, functions: dict[str, Callable[..., Any]]) -> None:
+    """Whether jax can trace these functions of a problem, and what they return."""
+    x, u = (jax.ShapeDtypeStruct((size,), jnp.result_type(float)) for size in (problem.state_dim, problem.control_dim))
+    for name, function in functions.items():
+        arguments, shape = {"step": ((x, u), x.shape), "stage_cost": ((x, u), ()), "done": ((x,), ())}[name]
+        given = " and ".join(f"a {one} of shape {value.shape}" for one, value in zip(("state", "control"), arguments, strict=False))
+        try:
+            returned = jax.eval_shape(lambda *given, function=function: function(*given), *arguments)
+        except OffspanError:
+            raise
+        except (TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            if isinstance(error, ValueError):
+                raise OffspanError(f"{where}: `{name}` fails for {given} ({reason}).") from error
+            raise OffspanError(
+                f"{where}: `{name}` cannot be traced by jax for {given}; use jax.numpy in place of numpy, jnp.where in place of `if`, and "
+                f"x[i], u[i] for numbers, or take BlackBox for functions of NumPy arrays ({reason})."
+            ) from error
+        if getattr(returned, "shape", None) != shape:
+            said = getattr(returned, "shape", returned)
+            raise OffspanError(f"{where}: `{name}` returned {said} for {given}, but must return shape {shape}.")
+        if jnp.issubdtype(returned.dtype, jnp.complexfloating):
+            raise OffspanError(
+                f"{where}: `{name}` returned complex numbers ({returned.dtype}), but states and costs are real; take real and "
+                "imaginary parts as coordinates of their own."
+            )
+
+
 def as_names(where: str, coordinates: Sequence[str] | None, state_dim: int) -> tuple[str, ...] | None:
     if coordinates is None:
         return None
@@ -76,20 +120,20 @@ class _OfFunctions(Problem):
     done_cost: float | None = eqx.field(static=True)
     names: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(
+    def _set(
         self,
         step: Callable[..., Any],
         stage_cost: Callable[..., Any],
-        *,
         state_dim: int,
         control_dim: int,
         horizon: int,
-        cost_scale: float = 1.0,
-        control_bounds: tuple[Any, Any] | None = None,
-        done: Callable[..., Any] | None = None,
-        done_cost: float | None = None,
-        coordinates: Sequence[str] | None = None,
-    ):
+        cost_scale: float,
+        control_bounds: tuple[Any, Any] | None,
+        done: Callable[..., Any] | None,
+        done_cost: float | None,
+        coordinates: Sequence[str] | None,
+    ) -> None:
+        """Checks and keeps what both kinds are made of; each writes its arguments out, so that `help` and errors show them."""
         where = type(self).__name__
         self.state_dim = as_count(where, "state_dim", state_dim, least=1)
         self.control_dim = as_count(where, "control_dim", control_dim, least=1)
@@ -146,9 +190,11 @@ def _cut_where(ended: Bool[Array, ""], *values: Array) -> list[Array]:
 class FunctionProblem(_OfFunctions):
     """x_{h+1} = step(x_h, u_h) at cost stage_cost(x_h, u_h), two functions of one state and one control: your own dynamics  [beyond R24].
 
-    The functions may be equinox modules (a learned model, say); what they hold is then part of the problem's pytree. With `done`, a
-    function of one state, a trajectory ends where it is true: the state stays constant from then on, and each remaining time step costs
-    `done_cost`, by default the stage cost there. `coordinates` names the numbers of a state, such as ("θ [rad]", "dθ/dt [rad/s]").
+    The functions may be equinox modules (a learned model, say); what they hold is then part of the problem's pytree. What a plain
+    function captures (globals, variables around it) is a constant of the program that its first call compiles: what will change belongs
+    into such a module. With `done`, a function of one state, a trajectory ends where it is true: the state stays constant from then on,
+    and each remaining time step costs `done_cost`, by default the stage cost there. `coordinates` names the numbers of a state, such as
+    ("θ [rad]", "dθ/dt [rad/s]").
 
     >>> import jax.numpy as jnp, offspan
     >>> cart = offspan.FunctionProblem(
@@ -160,30 +206,26 @@ class FunctionProblem(_OfFunctions):
     [0.25, 1.5]
     """
 
-    def __init__(self, step: Callable[..., Any], stage_cost: Callable[..., Any], **settings: Any):
-        super().__init__(step, stage_cost, **settings)
-        x, u = (jax.ShapeDtypeStruct((size,), jnp.result_type(float)) for size in (self.state_dim, self.control_dim))
-        expected = {"step": ((x, u), x.shape), "stage_cost": ((x, u), ()), "done": ((x,), ())}
-        for name, (arguments, shape) in expected.items():
-            if name == "done" and self.done_function is None:
-                continue
-            given = " and ".join(f"a {one} of shape {value.shape}" for one, value in zip(("state", "control"), arguments, strict=False))
-            try:
-                returned = jax.eval_shape(lambda *arguments, name=name: self._function(name)(*arguments), *arguments)
-            except TypeError as error:
-                reason = str(error).splitlines()[0].rstrip(".")
-                raise OffspanError(
-                    f"FunctionProblem: `{name}` cannot be traced by jax for {given}; use jax.numpy in place of numpy, jnp.where in place "
-                    f"of `if`, and x[i], u[i] for numbers, or take BlackBox for functions of NumPy arrays ({reason})."
-                ) from error
-            if getattr(returned, "shape", None) != shape:
-                said = getattr(returned, "shape", returned)
-                raise OffspanError(f"FunctionProblem: `{name}` returned {said} for {given}, but must return shape {shape}.")
-            if jnp.issubdtype(returned.dtype, jnp.complexfloating):
-                raise OffspanError(
-                    f"FunctionProblem: `{name}` returned complex numbers ({returned.dtype}), but states and costs are real; take real and "
-                    "imaginary parts as coordinates of their own."
-                )
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        stage_cost: Callable[..., Any],
+        *,
+        state_dim: int,
+        control_dim: int,
+        horizon: int,
+        cost_scale: float = 1.0,
+        control_bounds: tuple[Any, Any] | None = None,
+        done: Callable[..., Any] | None = None,
+        done_cost: float | None = None,
+        coordinates: Sequence[str] | None = None,
+    ):
+        self._set(step, stage_cost, state_dim, control_dim, horizon, cost_scale, control_bounds, done, done_cost, coordinates)
+        given = {"step": step, "stage_cost": stage_cost, "done": done}
+        functions = {name: function for name, function in given.items() if function is not None}
+        for name, function in functions.items():
+            check_not_frozen("FunctionProblem", f"`{name}`", function)
+        _check_traced("FunctionProblem", self, functions)
 
     @staticmethod
     def _stored(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -196,7 +238,7 @@ class FunctionProblem(_OfFunctions):
         return found
 
     def _value(self, name: str, shape: tuple[int, ...], *arguments: Array) -> Array:
-        return jnp.asarray(self._function(name)(*arguments))
+        return as_floating(self._function(name)(*arguments), arguments[0].dtype)
 
 
 class BlackBox(_OfFunctions):
@@ -219,8 +261,21 @@ class BlackBox(_OfFunctions):
 
     on_host: ClassVar[bool] = True
 
-    def __init__(self, step: Callable[..., Any], stage_cost: Callable[..., Any], **settings: Any):
-        super().__init__(step, stage_cost, **settings)
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        stage_cost: Callable[..., Any],
+        *,
+        state_dim: int,
+        control_dim: int,
+        horizon: int,
+        cost_scale: float = 1.0,
+        control_bounds: tuple[Any, Any] | None = None,
+        done: Callable[..., Any] | None = None,
+        done_cost: float | None = None,
+        coordinates: Sequence[str] | None = None,
+    ):
+        self._set(step, stage_cost, state_dim, control_dim, horizon, cost_scale, control_bounds, done, done_cost, coordinates)
 
     @staticmethod
     def _stored(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from offspan.errors import OffspanError, as_floats, as_key, is_concrete
-from offspan.problems.base import Problem
+from offspan.problems.base import Problem, as_floating
 
 
 class Variant(Problem):
@@ -22,10 +22,10 @@ class Variant(Problem):
         self.cost_scale, self.control_bounds = problem.cost_scale, problem.control_bounds
 
     def step(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, "n"]:
-        return self.problem.step(x, u)
+        return as_floating(self.problem.step(x, u), x.dtype)
 
     def stage_cost(self, x: Float[Array, "n"], u: Float[Array, "m"]) -> Float[Array, ""]:
-        return self.problem.stage_cost(x, u)
+        return as_floating(self.problem.stage_cost(x, u), x.dtype)
 
     def done(self, x: Float[Array, "n"]) -> Bool[Array, ""] | None:
         return self.problem.done(x)
@@ -49,7 +49,7 @@ class Noisy(Variant):
     (1.5, 1.5)
     """
 
-    control: Float[Array, "m _"] | None  # None for none
+    control: Float[Array, "m _"] | None  # None: no such noise
     process: Float[Array, "n _"] | None
 
     def __init__(self, problem: Problem, *, control: Any = 0.0, process: Any = 0.0):

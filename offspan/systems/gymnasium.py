@@ -1,5 +1,6 @@
 """Gymnasium's environments as problems: classic control and MuJoCo, reset to any state."""
 
+import contextlib
 import importlib.util
 import multiprocessing
 import threading
@@ -56,8 +57,9 @@ def from_gymnasium(
     terminates, the trajectory ends, and costs nothing from then on (with your own stage cost: what it says of that state); a start at such
     a state has ended at once. For environments whose end offspan does not know, `done(X)` says which states of a batch are the end. For
     discrete actions a control has one number for each, and the largest is taken. All states go through one environment, one after another,
-    your own if you pass one. With `processes`, and the id of an environment, each process has one of its own and a share of the states, bit
-    for bit the same; a script that does so starts its work under `if __name__ == "__main__":`.
+    your own if you pass one; where it is MuJoCo's, its automatic reset of unstable states is switched off. With `processes`, and the id of
+    an environment, each process has one of its own and a share of the states, bit for bit the same; a script that does so starts its work
+    under `if __name__ == "__main__":`.
 
     >>> import numpy as np, offspan
     >>> from offspan.systems.gymnasium import from_gymnasium
@@ -106,16 +108,9 @@ class Observation(eqx.Module):
         return host.call("Observation: the environment", self.function.func, (self.size,), x)  # pyright: ignore[reportFunctionMemberAccess]
 
 
-def _made(gymnasium: Any, name: str) -> Any:
-    """A new environment. What MuJoCo says of a model goes into no file, and an unstable state is not silently replaced by the first."""
-    if importlib.util.find_spec("mujoco") is None:
-        return gymnasium.make(name)
-    mujoco = extra("mujoco")
-    with quiet(mujoco, console=False):
-        env = gymnasium.make(name)
-    if hasattr(env.unwrapped, "model"):
-        env.unwrapped.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-    return env
+def _without_log() -> contextlib.AbstractContextManager[None]:
+    """What MuJoCo says inside goes into no file."""
+    return contextlib.nullcontext() if importlib.util.find_spec("mujoco") is None else quiet(extra("mujoco"), console=False)
 
 
 class _Environment:
@@ -125,20 +120,23 @@ class _Environment:
         gymnasium = extra("gymnasium")
         if isinstance(env_or_id, str):
             try:
-                env_or_id = _made(gymnasium, env_or_id)
+                with _without_log():
+                    env_or_id = gymnasium.make(env_or_id)
             except (gymnasium.error.Error, ImportError) as error:
                 reason = str(error).splitlines()[0].rstrip(".")
                 raise OffspanError(f"{where}: Gymnasium cannot make the environment {env_or_id!r} ({reason}).") from error
         if not isinstance(env_or_id, gymnasium.Env):
             raise OffspanError(f"{where}: `env_or_id` is a {type(env_or_id).__name__}, but must be an environment of Gymnasium, or its id.")
         self.env: Any = env_or_id.unwrapped  # a wrapper has no state to set, and may count time steps
-        self.env.reset(seed=0)
+        with _without_log():
+            self.env.reset(seed=0)
         self.memo, self.knows_its_end = {}, knows_its_end
         self.pool: tuple[str, bool, int] | None = None  # a key of `_pools`
         self.is_mujoco = hasattr(self.env, "set_state") and hasattr(self.env, "model") and hasattr(self.env, "data")
         name = type(self.env).__name__
         if self.is_mujoco:
             self.mujoco, self.nq = extra("mujoco"), int(self.env.model.nq)
+            self.env.model.opt.disableflags |= self.mujoco.mjtDisableBit.mjDSBL_AUTORESET  # else an unstable state becomes the first
             if self.env.model.na:
                 raise OffspanError(f"{where}: {name} has actuators with a state of their own, which (qpos, qvel) does not hold.")
         elif np.ndim(getattr(self.env, "state", 0.0)) != 1:
@@ -164,6 +162,9 @@ class _Environment:
         self.pool = name, self.knows_its_end, processes
         self._advance_apart(self.pool, np.zeros((0, self.state_dim)), np.zeros((0, self.control_dim)))  # fails now, if it must
 
+    def _without_log(self) -> contextlib.AbstractContextManager[None]:
+        return _without_log() if self.is_mujoco else contextlib.nullcontext()
+
     def step(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
         return self._advance(X, U)[0]
 
@@ -171,7 +172,7 @@ class _Environment:
         return -self._advance(X, U)[1]
 
     def has_ended(self, X: np.ndarray) -> np.ndarray:
-        with _lock:
+        with _lock, self._without_log():
             return np.array([self._has_ended(x) for x in X])
 
     def _has_ended(self, x: np.ndarray) -> bool:
@@ -184,7 +185,7 @@ class _Environment:
         return bool(not self.env.is_healthy and getattr(self.env, "_terminate_when_unhealthy", True))
 
     def observe(self, X: np.ndarray) -> np.ndarray:
-        with _lock:
+        with _lock, self._without_log():
             return np.stack([self._observation(x) for x in X])
 
     def _advance(self, X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -200,8 +201,9 @@ class _Environment:
 
     def advance_rows(self, X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         following, rewards = np.empty_like(X), np.empty(len(X))
-        for i, (x, u) in enumerate(zip(X, U, strict=True)):
-            following[i], rewards[i] = self._advance_one(x, u)
+        with self._without_log():
+            for i, (x, u) in enumerate(zip(X, U, strict=True)):
+                following[i], rewards[i] = self._advance_one(x, u)
         return following, rewards
 
     def _advance_apart(self, key: tuple[str, bool, int], X: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

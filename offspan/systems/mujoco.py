@@ -91,7 +91,7 @@ def quiet(mujoco: Any, *, console: bool) -> Iterator[None]:
 
 
 def as_model(where: str, model_or_path: Any) -> tuple[Any, dict[str, Any]]:
-    """A copy of the model, and what a problem is told of it."""
+    """A copy of the model, and the constructor arguments of the problem that follow from it."""
     mujoco = extra("mujoco")
     if isinstance(model_or_path, mujoco.MjModel):
         model = copy.copy(model_or_path)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PyTree
 from offspan.controllers import unstack_weights
 from offspan.errors import OffspanError
 from offspan.rollout import Controller
-from offspan.training.stopping import Status
+from offspan.training.stopping import RUNNING, Status
 
 
 class Run(NamedTuple):
@@ -59,7 +59,7 @@ class Batch:
 
     weights: PyTree  # of the controllers, with a leading axis of runs
     structure: PyTree  # of a controller, without its weights
-    codes: np.ndarray  # (r,): status as integers
+    codes: np.ndarray  # (r,): status as integers; that of `finished` while a run is running
     iterations: np.ndarray  # (r,): updates made
     done: int
     recorded: np.ndarray  # (q,)
@@ -67,9 +67,10 @@ class Batch:
     measures: Mapping[str, np.ndarray] = field(default_factory=dict)  # each (r, q), of a sweep of LQRs
     carried: tuple[np.ndarray, ...] = ()  # the leaves of the loop's state
     since: int = 0  # the first iteration of the last stage: earlier costs are of other horizons or discounts
+    asked: int = 0  # how many iterations are to be made
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{np.sum(self.codes == status)} {status}" for status in Status if np.any(self.codes == status))
+        counts = ", ".join(f"{np.sum(self.status == status)} {status}" for status in Status if np.any(self.status == status))
         return f"Batch({len(self.codes)} runs, {self.done} iterations: {counts})"
 
     @cached_property
@@ -80,7 +81,8 @@ class Batch:
     @cached_property
     def status(self) -> np.ndarray:
         """(r,), of Status."""
-        return np.array([Status(code) for code in self.codes.tolist()], object)
+        still = (self.codes == RUNNING) & (self.iterations < self.asked)
+        return np.array([Status.running if on else Status(code) for on, code in zip(still, self.codes.tolist(), strict=True)], object)
 
     @property
     def K(self) -> np.ndarray:
@@ -106,7 +108,7 @@ class Batch:
         """Run r of the batch."""
         made = int(self.iterations[r])
         kept = self.recorded <= made
-        return Run(self.controllers[r], self.cost[r, kept], Status(int(self.codes[r])), made, self.recorded[kept], self.since)
+        return Run(self.controllers[r], self.cost[r, kept], self.status[r], made, self.recorded[kept], self.since)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a checkpoint."""
@@ -129,9 +131,9 @@ class Batch:
         weights, structure = eqx.partition(controller, eqx.is_inexact_array)
         stored = jax.tree.unflatten(jax.tree.structure(weights), [parts["weights"][str(i)] for i in range(len(parts["weights"]))])
         carried = tuple(parts["carried"][str(i)] for i in range(len(parts["carried"])))
-        numbers = {"done": int(arrays["done"]), "since": int(arrays.get("since", 0))}  # earlier checkpoints have no stages
+        numbers = {name: int(arrays.get(name, 0)) for name in ("done", "since", "asked")}  # earlier checkpoints have the first alone
         fields: dict[str, Any] = {name: arrays[name] for name in FIELDS if name not in numbers} | numbers
         return cls(stored, structure, measures=parts["measures"], carried=carried, **fields)
 
 
-FIELDS = ("codes", "iterations", "done", "since", "recorded", "cost")  # of a batch that are one array
+FIELDS = ("codes", "iterations", "done", "since", "asked", "recorded", "cost")  # of a batch that are one array

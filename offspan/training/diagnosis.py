@@ -65,7 +65,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def advice(self) -> str:
-        if self.iteration == 0 and self.what in ("state", "cost", "gradient"):  # before any step, its length does not matter
+        if self.iteration == 0 and self.what in ("state", "cost", "gradient"):  # without an update: no learning rate is at fault
             return "begin with another controller, from states nearer to where it should go, or with a shorter horizon or time step"
         return ADVICE[self.what]
 

@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from offspan.controllers import stack_weights
-from offspan.errors import OffspanError
+from offspan.errors import OffspanError, as_devices
 from offspan.problems.base import Problem
 from offspan.problems.variants import Truncated
 from offspan.rollout import Controller, cost
@@ -102,6 +102,7 @@ def run_batch(
     record_last: bool = True,
     resume: Batch | None = None,
     on_chunk: Callable[[Batch], Any] | None = None,
+    devices: Any = None,
 ) -> Batch:
     """Trains all controllers to their ends. `on_chunk` gets the batch after every compiled chunk, the last time as it is returned."""
     runs = len(controllers)
@@ -121,7 +122,7 @@ def run_batch(
         loop = _restore(where, resume, loop, iterations, record_every, since)
         sooner = resume.recorded < resume.done  # a last record is not among those of a longer run
         done, recorded, costs = resume.done, [resume.recorded[sooner]], [resume.cost[:, sooner]]
-    devices = jax.devices()[:runs]
+    devices = as_devices(where, devices)[:runs]
     mesh = Mesh(np.array(devices), ("runs",))
     filled = np.minimum(np.arange(-(-runs // len(devices)) * len(devices)), runs - 1)  # equal shares: the last run fills them up
     share = lambda leaf: _strong(leaf)[filled] if len(filled) > runs else _strong(leaf)  # noqa: E731
@@ -131,7 +132,8 @@ def run_batch(
         codes, made = np.asarray(loop.status)[:runs].astype(np.int8), np.asarray(loop.iteration)[:runs]
         carried = tuple(_as_numpy(leaf)[:runs] for leaf in jax.tree.leaves(loop))
         returned = jax.tree.map(lambda leaf: np.asarray(leaf)[:runs], weights)
-        return Batch(returned, structure, codes, made, done, np.concatenate(recorded), np.concatenate(costs, axis=1), {}, carried, since)
+        records = np.concatenate(recorded), np.concatenate(costs, axis=1)
+        return Batch(returned, structure, codes, made, done, *records, carried=carried, since=since, asked=iterations)
 
     advance = lambda loop, count: _advance(mesh, settings, structure, given, loop, (np.asarray(done), np.asarray(count)))  # noqa: E731
     chunk = 1

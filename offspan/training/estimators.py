@@ -124,7 +124,7 @@ class Adjoint(Estimator):
         if not isinstance(controller, Linear):
             raise OffspanError(f"Adjoint: the controller is a {type(controller).__name__}, but must be Linear; Exact() takes any.")
         J, gradient = lqr_cost_and_gradient(problem, controller.K, x0s)
-        return Estimate(J, jax.tree.map(lambda _: gradient, controller), len(x0s))
+        return Estimate(J, jax.tree.map(lambda K: gradient.astype(K.dtype), controller), len(x0s))
 
     def recorded_cost(self, key, problem, controller, x0s):
         return self(key, problem, controller, x0s).cost

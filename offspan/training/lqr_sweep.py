@@ -24,7 +24,7 @@ from jax.sharding import PartitionSpec as Spec
 from jaxtyping import ArrayLike, Float
 
 from offspan.controllers import Linear
-from offspan.errors import OffspanError, as_count, as_floats, as_positive, as_positive_array, as_states
+from offspan.errors import OffspanError, as_count, as_devices, as_floats, as_positive, as_positive_array, as_states, is_number
 from offspan.measures import normalization
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
@@ -66,6 +66,7 @@ def train_lqr_batch(
     resume: Batch | None = None,
     on_chunk: Callable[[Batch], Any] | None = None,
     memory_limit: float | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Batch:
     """K_r ← K_r − η_r ∇J_r(K_r; S_r) for every run r at once; each has its own problem, seen states, learning rate and start.
 
@@ -74,7 +75,8 @@ def train_lqr_batch(
 
     `on_chunk` is called with the batch after each chunk of iterations, and `resume` continues such a batch bit for bit, also to more
     iterations; later chunks fill the same record arrays, so copy what you keep longer. A run that diverges is found, and its last finite
-    controller restored, at the next multiple of 1,000 iterations. `memory_limit` is in bytes, by default what is free.
+    controller restored, at the next multiple of 1,000 iterations. `memory_limit` is in bytes, by default what is free. The runs
+    are shared out over `devices`, by default all of this process; few small ones take fewer.
 
     >>> import offspan
     >>> systems, seen = [offspan.identity(2, horizon=2), offspan.shift(2, horizon=2)], [offspan.basis(2, 1)] * 2
@@ -83,7 +85,9 @@ def train_lqr_batch(
     [[1.0, 1.0], [1.0, 0.5625]]
     """
     where = "train_lqr_batch"
-    problems, x0s = list(problems), list(x0s)
+    if isinstance(problems, Problem):
+        raise OffspanError(f"{where}: `problems` is one {type(problems).__name__}, but must be a list; `train_lqr` takes one.")
+    problems, x0s, devices = list(problems), list(x0s), as_devices(where, devices)
     if not problems or len(problems) != len(x0s):
         raise OffspanError(f"{where}: `problems` has {len(problems)} entries and `x0s` {len(x0s)}; pass one seen set for each problem.")
     shapes = {(as_lqr(where, without_noise(p)).state_dim, p.control_dim, p.horizon) for p in problems}
@@ -98,23 +102,25 @@ def train_lqr_batch(
     iterations = as_count(where, "iterations", iterations, least=0)
     every = min(as_count(where, "record_every", record_every, least=1), max(iterations, 1))
     meaning = "one number, or one for each run"
-    given = [learning_rate] * runs if isinstance(learning_rate, float | int) else learning_rate
+    given = [learning_rate] * runs if is_number(learning_rate) else learning_rate
     rates = np.asarray(as_positive_array(where, "learning_rate", given, shape=(runs,), meaning=meaning), float)
     largest = None if clip is None else as_positive(where, "clip", clip)
     counts, records = Counter(map(len, x0s)), -(-iterations // every) + 1
     said = f"{where}: {runs:,} runs of {H:,} time steps with {records:,} records each"
     advice = "record less often (`record_every`), split the batch, or shorten the horizon"
-    check_memory(said, batch_bytes(counts, n, m, H, records), advice, memory_limit)
+    check_memory(said, batch_bytes(counts, n, m, H, records, devices), advice, memory_limit)
     recorded = np.unique(np.append(np.arange(0, iterations, every), iterations))
 
-    groups, dtype = _groups(problems, x0s, rates, largest)
+    groups, dtype = _groups(problems, x0s, rates, largest, devices)
     if resume is None:
-        start = np.zeros((runs, m, n)) if K0 is None else np.asarray(as_floats(where, "K0", K0, shape=(runs, m, n), meaning="one K a run"))
+        meaning = f"shape (r, m, n) = ({runs}, {m}, {n}): one K for each run"
+        start = np.zeros((runs, m, n)) if K0 is None else np.asarray(as_floats(where, "K0", K0, shape=(runs, m, n), meaning=meaning))
         empty = np.full((runs, len(recorded)), np.nan, dtype)
         weights, structure = eqx.partition(Linear(np.zeros((m, n))), eqx.is_inexact_array)
         codes, made = np.full(runs, RUNNING, np.int8), np.zeros(runs, int)
         measures, K = {name: empty.copy() for name in MEASURES}, start.astype(dtype)
-        batch = Batch(jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K, np.array(0)))
+        given = jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K, np.array(0))
+        batch = Batch(*given, asked=iterations)
     else:
         batch = _restore(where, resume, recorded, (runs, m, n), dtype)
     slots = -(-CHUNK // every) + 1
@@ -150,7 +156,7 @@ def _restore(where: str, resume: Batch, recorded: np.ndarray, shape: tuple[int, 
         return longer
 
     measures = {name: extended(resume.measures[name]) for name in MEASURES}
-    return replace(resume, recorded=recorded, cost=extended(resume.cost), measures=measures)
+    return replace(resume, recorded=recorded, asked=int(recorded[-1]), cost=extended(resume.cost), measures=measures)
 
 
 def _advance(groups: list["_Group"], batch: Batch, count: int, slots: int, every: int) -> tuple[Batch, np.ndarray]:
@@ -199,6 +205,7 @@ class _Layout(NamedTuple):
     """How a group's runs lie on the devices: what its program is compiled for, beside the shapes."""
 
     mesh: Mesh
+    on_cpu: bool
     horizon: int
     in_lanes: bool
     unroll: int
@@ -207,10 +214,10 @@ class _Layout(NamedTuple):
     block: int
 
     @classmethod
-    def of(cls, runs: int, n: int, m: int, s: int, horizon: int) -> "_Layout":
+    def of(cls, runs: int, n: int, m: int, s: int, horizon: int, devices: Sequence[Any]) -> "_Layout":
         """Blocks that fit the cache of a CPU, or that fill a GPU without filling its memory."""
-        size = max(n, m)
-        if _on_cpu():
+        size, on_cpu = max(n, m), _on_cpu(devices)
+        if on_cpu:
             in_lanes = size <= MIDDLE
             most = (LANES if size <= SMALL else FEW_LANES) if in_lanes else 1
             unroll = horizon if max(size, horizon) <= WRITTEN_OUT else 1
@@ -218,13 +225,13 @@ class _Layout(NamedTuple):
             in_lanes = size <= SMALL
             most = max(GPU_WORKSPACE // (8 * 3 * horizon * s * n), 1)
             unroll = min(horizon, GPU_STEPS_IN_LANES if in_lanes else GPU_STEPS)
-        devices = jax.devices()[: -(-runs // 8) if in_lanes else runs]  # eight lanes take the time of one
+        devices = devices[: -(-runs // 8) if in_lanes else runs]  # eight lanes take the time of one
         share = -(-runs // len(devices))
         blocks = -(-share // most)
         block = -(-share // blocks)
         block = -(-block // 8) * 8 if in_lanes else block
-        stacked = _on_cpu() or block * n < GPU_ROWS
-        return cls(Mesh(np.array(devices), ("runs",)), horizon, in_lanes, unroll, stacked, blocks, block)
+        stacked = on_cpu or block * n < GPU_ROWS
+        return cls(Mesh(np.array(devices), ("runs",)), on_cpu, horizon, in_lanes, unroll, stacked, blocks, block)
 
     def put(self, values: Any, fill: int = 0) -> jax.Array:
         """On the devices, shared out over the runs, filled up to whole blocks: a system of zeros stays zero."""
@@ -233,11 +240,13 @@ class _Layout(NamedTuple):
         return jax.device_put(filled, NamedSharding(self.mesh, Spec("runs")))
 
 
-def _on_cpu() -> bool:
-    return jax.devices()[0].platform == "cpu"
+def _on_cpu(devices: Sequence[Any]) -> bool:
+    return devices[0].platform == "cpu"
 
 
-def _groups(problems: list[Problem], x0s: list[np.ndarray], rates: np.ndarray, clip: float | None) -> tuple[list["_Group"], np.dtype]:
+def _groups(
+    problems: list[Problem], x0s: list[np.ndarray], rates: np.ndarray, clip: float | None, devices: Sequence[Any]
+) -> tuple[list["_Group"], np.dtype]:
     """All runs, in groups that one program advances; and the type of their numbers."""
     plain = [as_lqr("train_lqr_batch", without_noise(problem)) for problem in problems]
     dtype = np.result_type(*(problem.A.dtype for problem in plain), *x0s)
@@ -248,7 +257,7 @@ def _groups(problems: list[Problem], x0s: list[np.ndarray], rates: np.ndarray, c
         padded[r, : len(x)] = x
     normalizations = _normalizations(stacked, padded)
     noisy = np.array([is_noisy(problem) for problem in problems])
-    size = counts if _on_cpu() else np.where(noisy, counts, 0)  # noise has states of its own after the seen ones
+    size = counts if _on_cpu(devices) else np.where(noisy, counts, 0)  # noise has states of its own after the seen ones
     found = []
     for one in np.unique(np.stack([size, noisy], axis=1), axis=0):
         members = np.flatnonzero((size == one[0]) & (noisy == one[1]))
@@ -263,6 +272,7 @@ def _groups(problems: list[Problem], x0s: list[np.ndarray], rates: np.ndarray, c
                 rates[members].astype(dtype),
                 clip,
                 of_group(normalizations),
+                devices,
             )
         )
     return found, dtype
@@ -288,12 +298,13 @@ class _Group:
         rates: np.ndarray,
         clip: float | None,
         normalizations: list[np.ndarray],
+        devices: Sequence[Any],
     ):
         self.members, self.problems, self.clip = members, problems, clip
         self.x0s, self.counts, self.rates = x0s, counts, rates
         self.columns, weights, constant = _with_noise(problems, x0s)
         n, m, dtype = stacked.state_dim, stacked.control_dim, x0s.dtype
-        self.layout = _Layout.of(len(members), n, m, self.columns.shape[1], stacked.horizon)
+        self.layout = _Layout.of(len(members), n, m, self.columns.shape[1], stacked.horizon, devices)
         put, eye = self.layout.put, np.eye(n)
         self.systems = Systems(
             put(stacked.A),
@@ -323,7 +334,7 @@ class _Group:
         return np.asarray(K_after)[:runs], [np.asarray(record)[:runs] for record in records], [np.asarray(one)[:runs] for one in last]
 
     def _program(self) -> Any:
-        return _advance_wide if self.layout.in_lanes and _on_cpu() else _advance_plain
+        return _advance_wide if self.layout.in_lanes and self.layout.on_cpu else _advance_plain
 
     def freeze(self, which: np.ndarray) -> None:
         """Zero states stay zero and have zero gradient, so that a run which has ended keeps its K."""
@@ -411,7 +422,7 @@ def _normalizations(problems: LQR, x0s: np.ndarray):
 _normalization_of_each = jax.jit(jax.vmap(normalization))
 
 
-def batch_bytes(seen: Mapping[int, int], n: int, m: int, horizon: int, records: int) -> float:
+def batch_bytes(seen: Mapping[int, int], n: int, m: int, horizon: int, records: int, devices: Sequence[Any] | None = None) -> float:
     """What `train_lqr_batch` takes for so many runs of each number of seen states, at most, beside the program itself.
 
     Records twice, as one checkpoint is written while the next is made; matrices on the host and on the devices; and in each block of runs
@@ -420,7 +431,7 @@ def batch_bytes(seen: Mapping[int, int], n: int, m: int, horizon: int, records: 
     of_runs = sum(seen.values()) * (2 * (1 + len(MEASURES)) * records + MATRICES * n * max(n, m))
 
     def workspace(s: int, runs: int) -> int:
-        layout = _Layout.of(runs, n, m, s, horizon)
+        layout = _Layout.of(runs, n, m, s, horizon, jax.local_devices() if devices is None else devices)
         side_by_side = layout.mesh.size * layout.block
         return side_by_side * (horizon + 1) * (s * n * (1 if layout.in_lanes else 3) + 2 * (s + n))
 

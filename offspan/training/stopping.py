@@ -14,7 +14,8 @@ from offspan.errors import as_count, as_floats
 class Status(enum.IntEnum):
     """How a run ended: finished ⟺ all updates were made, converged ⟺ a stopping rule fired, diverged ⟺ a cost or an update was not finite.
 
-    An integer, which is what results store; it also compares with its name and prints as it.
+    An integer, which is what results store; it also compares with its name, prints as it, and in a set or as a key it is found by it. A run
+    of a batch that `on_chunk` gets may be `running` still.
 
     >>> import offspan
     >>> status = offspan.train_lqr(offspan.identity(1, horizon=2), offspan.basis(1), learning_rate=10.0, iterations=100).status
@@ -25,6 +26,7 @@ class Status(enum.IntEnum):
     finished = 0
     converged = 1
     diverged = 2
+    running = 3  # stored as `RUNNING`
 
     def __str__(self) -> str:
         return self.name
@@ -38,13 +40,15 @@ class Status(enum.IntEnum):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = enum.IntEnum.__hash__
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @classmethod
     def _missing_(cls, value: object) -> "Status | None":
         return next((status for status in cls if status.name == value), None)
 
 
+ENDS = (Status.finished, Status.converged, Status.diverged)  # what a result stores
 RUNNING = int(Status.finished)  # a run that is still running when all updates are made has finished
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
@@ -39,8 +40,8 @@ def train(
     key: Any = None,
     loss: Loss | None = None,
     stop: StoppingRule | None = None,
-    horizons: Sequence[int] | None = None,
-    discounts: Sequence[float] | None = None,
+    horizons: Sequence[int] | np.ndarray | None = None,
+    discounts: Sequence[float] | np.ndarray | None = None,
     progress: Callable[[int], Any] | None = None,
 ) -> Run:
     """w ← w − η ∇J(π_w; S), with the optimiser's own rule for η∇J  [R24, eq:policy_grad].
@@ -83,11 +84,12 @@ def train_batch(
     key: Any = None,
     loss: Loss | None = None,
     stop: StoppingRule | None = None,
-    horizons: Sequence[int] | None = None,
-    discounts: Sequence[float] | None = None,
+    horizons: Sequence[int] | np.ndarray | None = None,
+    discounts: Sequence[float] | np.ndarray | None = None,
     record_every: int = 100,
     resume: Batch | None = None,
     on_chunk: Callable[[Batch], Any] | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> Batch:
     """w_r ← w_r − η ∇J(π_{w_r}; S_r) for every run r at once, each as in `train`  [R24, eq:policy_grad].
 
@@ -96,8 +98,8 @@ def train_batch(
     optimiser; several make every run pay for the updates of all of them.
 
     A run that diverges or stops early does not affect the others. `on_chunk` is called with the batch after each chunk of iterations, and
-    `resume` continues such a batch bit for bit. An optimiser that draws random numbers draws the same ones for every run; an estimator
-    draws others for each.
+    `resume` continues such a batch bit for bit. The runs are shared out over `devices`, by default all of this process. An optimiser that
+    draws random numbers draws the same ones for every run; an estimator draws others for each.
 
     >>> import optax, offspan
     >>> problem, starts, seen = offspan.identity(1, horizon=1), [offspan.Linear([[0.0]])] * 2, [[[1.0]], [[2.0]]]
@@ -121,7 +123,7 @@ def train_batch(
     shared, own_optimizer = _shared_optimizer(where, optimizer, len(controllers))
     settings = _checked(where, problem, controllers, x0s, shared, gradient, key, loss, stop)
     settings = settings._replace(stages=_stages(where, problem, iterations, horizons, discounts))
-    with own_errors(problem, controllers[0]):
+    with own_errors():
         return run_batch(
             where,
             settings,
@@ -132,6 +134,7 @@ def train_batch(
             record_every=as_count(where, "record_every", record_every, least=1),
             resume=resume,
             on_chunk=on_chunk,
+            devices=devices,
         )
 
 
@@ -211,22 +214,27 @@ def _run_alone(
     on_chunk = None if progress is None else lambda batch: progress(int(batch.iterations[0]))
     made = as_count(where, "iterations", iterations, least=0)
     how: dict[str, Any] = {"key": _key(where, key), "record_every": 1, "record_last": False}
-    with own_errors(settings.problem, controller):
+    with own_errors():
         return run_batch(where, settings, [controller], Given(x0s), iterations=made, on_chunk=on_chunk, **how).run(0)
 
 
 def _stages(
-    where: str, problem: Problem, iterations: int, horizons: Sequence[int] | None, discounts: Sequence[float] | None
+    where: str,
+    problem: Problem,
+    iterations: int,
+    horizons: Sequence[int] | np.ndarray | None,
+    discounts: Sequence[float] | np.ndarray | None,
 ) -> Stages | None:
     if horizons is None and discounts is None:
         return None
-    H, given = problem.horizon, {"horizons": horizons, "discounts": discounts}
+    listed = lambda values: list(values) if isinstance(values, np.ndarray | jax.Array) and values.ndim else values  # noqa: E731
+    H, given = problem.horizon, {"horizons": listed(horizons), "discounts": listed(discounts)}
     for name, values in given.items():
         if values is not None and (not isinstance(values, Sequence) or isinstance(values, str) or not values):
             raise OffspanError(f"{where}: `{name}` is {values!r}, but must be a sequence of numbers, one a stage.")
-    count = len(horizons or discounts or ())
-    lasts = [as_count(where, "horizons", one, least=1) for one in horizons or [H] * count]
-    factors = [as_positive(where, "discounts", one) for one in discounts or [1.0] * count]
+    count = len(given["horizons"] or given["discounts"] or ())
+    lasts = [as_count(where, "horizons", one, least=1) for one in given["horizons"] or [H] * count]
+    factors = [as_positive(where, "discounts", one) for one in given["discounts"] or [1.0] * count]
     if len(lasts) != len(factors):
         raise OffspanError(f"{where}: `horizons` has {len(lasts)} stages and `discounts` {len(factors)}; give one of each for every stage.")
     if max(lasts) > H or lasts[-1] != H:
