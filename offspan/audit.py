@@ -97,9 +97,9 @@ class Audit:
 
     def __str__(self) -> str:
         parts = [
-            f"{self.outcome.share:.0%} of the region succeeds ({self.criterion}): {_percent(self.near)} of what is near to what training "
-            f"visits, {_percent(self.far)} of the rest.",
-            f"Worst: {listed([one.states[0] for one in self.worst])}.",
+            f"{self.outcome.share:.0%} of the region succeeds ({self.criterion}): {_percent(self.near)} near the trajectories of training, "
+            f"{_percent(self.far)} elsewhere.",
+            f"Costliest: {listed([one.states[0] for one in self.worst])}.",
             self.suggested.note,
         ]
         if lost := np.sum(~np.isfinite(self.outcome.costs)):
@@ -108,7 +108,8 @@ class Audit:
             ratio = np.median(self.outcome.costs / self.reference.costs)
             parts.append(f"In the median it costs {ratio:.3g} times what {self.reference_name[0].lower()}{self.reference_name[1:]} does.")
         if self.retrained is not None:
-            parts.append(f"Trained again with the suggested states: {self.retrained.share:.0%}.")
+            worse = ", worse than before" if self.retrained.share < self.outcome.share else ""
+            parts.append(f"Trained again with the suggested states: {self.retrained.share:.0%}{worse}.")
         return " ".join(parts)
 
 
@@ -137,7 +138,8 @@ def audit(
     `reference` is a controller to compare with; for an LQR with R ≻ 0 it is the stationary optimal one. `success` is a function of the last
     state x_H (its docstring, if it has one, says on the page what it asks); without it a state succeeds where it costs at most twice what
     the reference costs from there, or, without a reference, twice what the worst seen state costs. `states` are drawn from the region, and
-    the maps have `points` values a coordinate. `add` states are suggested: those whose trajectories come near to most of what fails.
+    the maps have `points` values a coordinate. `add` states are suggested: those whose trajectories come near to most of what fails, among
+    those from which the `reference` succeeds, where one is given.
     `retrain`, options of `train_batch` such as {"optimizer": optax.adam(1e-3), "iterations": 1_000}, trains the controller on, from the
     seen and the suggested states.
 
@@ -176,7 +178,8 @@ def audit(
     noiseless = without_noise(problem)
     (distances,) = parts("distances", lambda: {"distances": np.asarray(coverage(noiseless, controller, seen, drawn, scale=scale))}).values()
     trained = float(judge("controller", "seen", controller, np.asarray(seen))[1].mean())
-    how: dict[str, Any] = {"scale": scale, "count": add, "trained": trained}
+    possible = None if reference is None else judge("reference", "states", reference, drawn)[1] >= 0.5
+    how: dict[str, Any] = {"scale": scale, "count": add, "trained": trained, "possible": possible}
     kept = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, drawn, successes, distances, **how)))
     suggested = Suggestion(kept["states"], float(kept["gain"]), str(kept["note"]))
 
@@ -305,7 +308,7 @@ def _limit(of_seen: float) -> float:
 
 def _criterion(success: Callable[..., Any] | None, limit: float | None, best_name: str) -> str:
     if success is not None:
-        return success.__doc__ or "the last state is as `success` asks"
+        return success.__doc__ or "the last state satisfies the success condition"
     if limit is None:
         return f"at most {TOLERANCE:g} times the cost of {best_name[0].lower()}{best_name[1:]} from the same state"
     return f"J(x) ≤ {limit:.3g}, {TOLERANCE:g} times that of the worst seen state"

@@ -73,15 +73,21 @@ def suggest(
     scale: np.ndarray,
     count: int,
     trained: float,
+    possible: np.ndarray | None = None,
 ) -> Suggestion:
     """Greedily, the failing states whose trajectories come near to most of the failing states that are not near to one already.
 
-    `trained` is the share of the seen states that succeeds.
+    `trained` is the share of the seen states that succeeds, `possible` (q,) from which states another controller succeeds: others may be
+    out of reach of any, and are not suggested.
     """
-    failing = states[successes < 0.5]
-    share = len(failing) / len(states)
+    fails = successes < 0.5
+    share = float(fails.mean())
     if share < MATTERS:
         said = f"It hardly matters here: {1 - share:.1%} of the region succeeds already, so that no state is worth adding."
+        return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
+    failing = states[fails if possible is None else fails & possible]
+    if not len(failing):
+        said = "Where it fails, the reference fails, too, so that no state is suggested."
         return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
     some = failing[np.linspace(0, len(failing) - 1, min(len(failing), CANDIDATES)).astype(int)]
     covers = _reached(problem, controller, some, failing, scale)
@@ -101,10 +107,10 @@ def suggest(
         said = f"It fails from the states that it was trained on, too ({trained:.0%} succeed): train it further before you add {these}."
     elif gain >= MATTERS and told >= PREDICTS:
         said = f"Add {these} to those it is trained on: as distance predicts success, {100 * gain:.0f} percentage points should be gained."
-    elif gain < MATTERS and np.median(distances[successes < 0.5]) <= NEAR:
-        said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) lies near to what training visits."
+    elif gain < MATTERS and np.median(distances[fails]) <= NEAR:
+        said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) lies near the trajectories of training."
     else:
-        said = f"Add {these} to those it is trained on; the distance to what training visits does not tell here what that will gain."
+        said = f"Add {these} to those it is trained on; the distance to the trajectories of training does not predict the gain here."
     return Suggestion(added, gain, said)
 
 

@@ -93,6 +93,17 @@ def test_what_is_suggested_covers_what_fails_and_training_on_it_helps():
     assert reached.retrained.share > reached.outcome.share + 0.1
 
 
+def test_no_state_is_suggested_from_which_the_reference_fails():
+    """A reference that steers to zero where x₁ > 0, and doubles x elsewhere."""
+    found = audited(reference=lambda x: jnp.where(x[1] > 0, -x, x), add=3)
+    assert 0.3 < np.mean(found.states[found.outcome.successes < 0.5, 1] > 0) < 0.7  # the controller fails on both sides
+    assert len(found.suggested.states)
+    assert np.all(found.suggested.states[:, 1] > 0)
+    hopeless = audited(reference=HALF, states=50, points=3)
+    assert hopeless.suggested.states.shape == (0, 2)
+    assert "the reference fails, too" in hopeless.suggested.note
+
+
 def test_it_hardly_matters_where_everything_succeeds():
     found = offspan.audit(PLANT, offspan.Linear(-jnp.eye(2)), SEEN, REGION, points=5, states=100, success=inside)
     assert found.outcome.share == 1
