@@ -17,11 +17,11 @@ import scipy.stats
 import offspan
 from offspan.exploration import visited_covariance
 from offspan.report.results import bootstrap, cvar, rank_correlation, ratio
-from offspan.selection.criteria import CRITERIA
+from offspan.selection.criteria import CRITERIA, Criterion
 from offspan.selection.evaluations import Setting
 from offspan.selection.methods import METHODS, _by_rank
 from offspan.selection.pilots import Pilots, Training, flow, flow_costs
-from offspan.selection.search import best_set, extensions, greedy_set, random_sets, worth, worth_of_exchanges
+from offspan.selection.search import ALL_SETS, best_set, extensions, greedy_set, random_sets, worth, worth_of_exchanges
 from tests.systems import random_lqr
 
 KEY = jax.random.key(0)
@@ -180,6 +180,26 @@ def test_large_pools_are_chosen_from_by_greedy_choice_and_exchange(monkeypatch):
         for scores, chosen in ((worth, best), (worth_found, found)):
             assert np.all(scores[chosen] >= 0)
             assert np.all(np.delete(scores, chosen) <= 0)
+
+
+def test_the_search_ends_where_all_values_are_infinite():
+    """Where every set is worth −∞, as where trajectories overflow, and where some are worth +∞."""
+    nothing = Criterion(lambda sets: np.full(len(sets), -np.inf), 0)
+    assert math.comb(150, 2) > ALL_SETS
+    indices, _, is_tie = best_set(nothing, 150, 2)
+    assert (len(set(indices.tolist())), is_tie) == (2, True)
+    endless = Criterion(lambda sets: np.where(np.any(sets == 7, axis=1), np.inf, 1.0), 0)
+    for count in (150, 20):
+        indices, _, is_tie = best_set(endless, count, 2)
+        assert 7 in indices
+        assert not is_tie
+
+
+@pytest.mark.parametrize("method", ["gramian-trace", "gramian-logdet", "coverage", "covariance", "alignment", "colearnability"])
+def test_a_choice_ends_where_trajectories_overflow(method):
+    problem = offspan.LQR(1e200 * np.eye(3), horizon=3)
+    with pytest.warns(UserWarning, match="trajectories overflow at the start"):
+        assert choose(problem, offspan.sphere(KEY, 150, 3), 2, method).states.shape == (2, 3)
 
 
 def test_worth_is_the_best_set_with_a_state_less_the_best_without():

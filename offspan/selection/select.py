@@ -113,7 +113,7 @@ def select(
         length = as_count(where, "iterations", iterations, least=1)
         training = Training(problem, key_of_training, optimizer, length, stop, gradient, horizons, discounts)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
-    with own_errors(problem, setting.controllers):
+    with own_errors(problem, setting.controllers), np.errstate(over="ignore", invalid="ignore"):  # `_exploration` says what overflows
         choice, (explores, said) = METHODS[method].choose(task), _exploration(setting, before_training=training is None)
     note = " ".join(one for one in (said, choice.note) if one)
     if note:
