@@ -372,6 +372,23 @@ def test_over_one_step_the_flow_is_policy_gradient():
     np.testing.assert_allclose(flowed.scores, trained.scores, rtol=1e-2, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.sgd(1e-2, momentum=0.9),
+        optax.chain(optax.clip_by_global_norm(1e3), SGD),
+        optax.sgd(optax.linear_schedule(1e-2, 0.0, 10)),
+        optax.chain(optax.add_decayed_weights(1e-2), SGD),
+        optax.adam(1e-2),
+        optax.sgd(0.0),
+    ],
+    ids=["momentum", "clipping", "schedule", "decay", "adam", "no step"],
+)
+def test_the_flow_refuses_what_is_not_plain_gradient_descent(optimizer):
+    with pytest.raises(offspan.OffspanError, match="'flow' follows plain gradient descent"):
+        choose(offspan.shift(3, horizon=2), np.eye(3), 1, "flow", optimizer=optimizer)
+
+
 def test_the_flow_follows_what_is_visited():
     """Where K changes what is visited, stages of the flow follow dK/dt = −2 (A + K) G(K), by a solver of differential equations."""
     problem, S = offspan.gaussian(jax.random.key(7), 3, horizon=4), np.eye(3)[:1]

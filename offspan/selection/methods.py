@@ -82,16 +82,22 @@ def _flow(task: Task) -> Choice:
 
 
 def _rate_of_descent(optimizer: optax.GradientTransformation) -> float:
-    """η, from the steps that the optimiser makes for gradients of 1 and 2: of these, one is twice the other in gradient descent."""
-
-    def step(gradient: float) -> float:
-        one: Any = jnp.asarray(gradient)
-        made: Any = optimizer.update(one, optimizer.init(one), one)[0]
-        return float(made)
-
-    if not (step(1.0) < 0 and np.isclose(step(2.0), 2 * step(1.0), rtol=1e-6)):
-        raise OffspanError("select: 'flow' follows gradient descent; pass optax.sgd(…) as `optimizer`, or take 'pilot' for another one.")
-    return -step(1.0)
+    """η, if two updates in a row are −η g for gradients g of very different sizes, as of plain gradient descent alone."""
+    rates = []
+    for g in (1.0, 2.0, 1e6):
+        gradient: Any = jnp.asarray(g)
+        weight: Any = jnp.asarray(1.0)
+        state = optimizer.init(weight)
+        for _ in range(2):
+            update: Any
+            update, state = optimizer.update(gradient, state, weight)
+            rates.append(-float(update) / g)
+    if not (rates[0] > 0 and np.allclose(rates, rates[0], rtol=1e-6, atol=0)):
+        raise OffspanError(
+            "select: 'flow' follows plain gradient descent, without momentum, clipping, schedule or weight decay; pass optax.sgd(…) as "
+            "`optimizer`, or take 'pilot' for another one."
+        )
+    return rates[0]
 
 
 def _pilot(task: Task) -> Choice:
