@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import sys
 import warnings
 from typing import Any
 
@@ -17,10 +18,10 @@ import scipy.stats
 import offspan
 from offspan.exploration import visited_covariance
 from offspan.report.results import bootstrap, cvar, rank_correlation, ratio
-from offspan.selection.criteria import CRITERIA, Criterion
+from offspan.selection.criteria import CRITERIA, Criterion, starts
 from offspan.selection.evaluations import Setting
-from offspan.selection.methods import METHODS, _by_rank
-from offspan.selection.pilots import Pilots, Training, flow, flow_costs
+from offspan.selection.methods import METHODS, Task, _by_rank, _growing
+from offspan.selection.pilots import Pilots, Training, costs_from, flow, flow_costs
 from offspan.selection.search import ALL_SETS, best_set, extensions, greedy_set, random_sets, worth, worth_of_exchanges
 from tests.systems import random_lqr
 
@@ -238,6 +239,20 @@ def test_what_explores_only_after_a_step_is_not_called_unexploring():
         choose(still, [[0.0, 1.0], [1.0, 0.0]], 1, "farthest")
 
 
+def test_controllers_that_are_not_linear_learn_from_more_states_than_dimensions():
+    """For them, n independent seen states leave something unseen, a zero state is one as others, and moving along a line explores it."""
+    problem, pool = offspan.identity(2, horizon=3), np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 0.0]])
+    along = offspan.Bounded(offspan.Linear(np.eye(2)), [-1.0, -1.0], [1.0, 1.0])  # from e_1 along e_1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = offspan.select(problem, pool, 3, method="random", key=KEY, controllers=along)
+    assert chosen.explores
+    assert len(chosen.states) == 3
+    for some, said in ((pool, "has a zero state"), (pool[:3], "can span all 2 dimensions")):
+        with pytest.raises(offspan.OffspanError, match=said):
+            choose(problem, some, 2, "farthest")
+
+
 @pytest.mark.parametrize("turns", [1, 2])
 def test_any_state_of_the_shift_explores_everything(turns):
     """H = turns · D: every e_i visits every e_d `turns` times, so tr G = kH, log det(I + G) = D log(1 + k·turns), and coverage is whole.
@@ -336,6 +351,47 @@ def test_adaptive_choice_adds_the_worst_state_of_a_plain_loop():
     assert chosen.rollouts == 2 * 4 + 20 * 1 + 20 * 2
     assert chosen.controllers is not None
     np.testing.assert_allclose(chosen.controllers[0].K, K, rtol=1e-9)
+
+
+def test_stages_of_a_growing_choice_have_keys_of_their_own_and_one_check(monkeypatch):
+    """No key is used twice, and of the rollouts for costs, only those of the check at the end, one a candidate, are not counted."""
+    keys, states = [], []
+
+    class Recorded(Pilots):
+        def __init__(self, setting, training, sets):
+            keys.append(training.key)
+            super().__init__(setting, training, sets)
+
+    def next_state(costs, key):
+        keys.append(key)
+        return int(np.argmax(costs))
+
+    def costs_of(problem, controllers, x0s, key, samples):
+        states.append(len(controllers) * len(x0s) * samples)
+        return costs_from(problem, controllers, x0s, key, samples)
+
+    monkeypatch.setattr("offspan.selection.methods.Pilots", Recorded)
+    monkeypatch.setattr("offspan.selection.pilots.costs_from", costs_of)
+    task_key, training_key = jax.random.split(KEY)
+    here = setting(offspan.shift(4, horizon=3), np.eye(4))
+    choice = _growing(next_state)(Task(here, 2, task_key, Training(here.problem, training_key, SGD, 8), 4))
+    assert len({tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in keys}) == len(keys) == 4
+    updates = 4 * 1 + 4 * 2
+    assert choice.rollouts == updates + 2 * 4
+    assert sum(states) == 2 * 4 + 4
+
+
+def test_the_network_that_choosing_begins_with_has_a_key_of_its_own(monkeypatch):
+    """Where none is given, it is not drawn with the key that the keys of choosing and training are split from."""
+    drawn = []
+
+    def recorded(where, problem, controllers, key):
+        drawn.append(key)
+        return starts(where, problem, controllers, key)
+
+    monkeypatch.setattr(sys.modules["offspan.selection.select"], "starts", recorded)
+    offspan.select(offspan.Pendulum(horizon=2), [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]], 1, method="farthest", key=KEY)
+    assert not np.array_equal(jax.random.key_data(drawn[0]), jax.random.key_data(KEY))
 
 
 def test_replay_draws_the_rth_worst_with_a_weight_of_one_over_r():
@@ -447,6 +503,21 @@ def test_the_effect_of_adding_a_state():
     costs = [float(offspan.cost(problem, offspan.Linear(K), U)) for K in ends]
     assert effect.measured == pytest.approx(costs[1] - costs[0], rel=1e-8)
     assert offspan.effect_of_adding(problem, S, x).measured is None
+
+
+def test_scores_and_effects_of_a_noisy_problem():
+    """Scores and predictions look at the problem without noise; the measured effect has it, the same in both trainings' costs."""
+    problem, e = offspan.shift(4, horizon=2), np.eye(4)
+    noisy = offspan.Noisy(problem, process=0.3)
+    assert offspan.extrapolation_scores(noisy, e[:1], e[1:]) == offspan.extrapolation_scores(problem, e[:1], e[1:])
+    predicted = offspan.effect_of_adding(problem, e[:1], e[1]).predicted
+    assert offspan.effect_of_adding(noisy, e[:1], e[1]).predicted == predicted != 0
+    effect = offspan.effect_of_adding(noisy, e[:1], e[1], key=KEY, optimizer=SGD, iterations=100)
+    ends = [offspan.train(noisy, offspan.Linear(np.zeros((4, 4))), S, optimizer=SGD, iterations=100, key=KEY) for S in (e[:1], e[:2])]
+    alone, together = (float(offspan.expected_cost(noisy, run.controller.K, e[2:])) for run in ends)
+    assert effect.measured == pytest.approx(together - alone, rel=0.5)  # by other draws of the noise
+    with pytest.raises(offspan.OffspanError, match="effect_of_adding: `key` is missing: the problem is Noisy"):
+        offspan.effect_of_adding(noisy, e[:1], e[1], optimizer=SGD, iterations=100)
 
 
 def test_maps_are_costs_state_by_state():

@@ -73,7 +73,7 @@ class SelectionSpec(Networks):
                 f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {problem.state_dim} numbers"
             )
         pool = self.pool()
-        check_pool("the comparison", problem, pool, self.choose)
+        check_pool("the comparison", pool, self.choose, is_linear=self.is_lqr())
         number = math.comb(len(pool), self.choose)
         if self.is_lqr() and number > self.sets:
             raise OffspanError(f"`sets` is {self.sets}, but all {number} sets of an LQR are trained; raise it")

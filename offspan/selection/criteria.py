@@ -15,6 +15,7 @@ from offspan.errors import OffspanError, as_states
 from offspan.exploration import as_scale
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
+from offspan.problems.variants import without_noise
 from offspan.rollout import Controller
 from offspan.selection.evaluations import Setting, distances, gradients, gramians, products, scaled, tangents, visited_from
 from offspan.sizes import Rows, blocks
@@ -202,14 +203,15 @@ def extrapolation_scores(problem: Problem, x0s: Any, unseen: Any, *, controllers
     """Every criterion's value for training on S and testing on U, before any training; higher is better.
 
     `scores[name]` = the criterion `name` of S, where S ∪ U are the candidates. How well each ranks sets is measured in
-    `offspan reproduce selection`; none is good everywhere  [beyond R24; sec:conclusion asks for it].
+    `offspan reproduce selection`; none is good everywhere. A `Noisy` problem is taken without its noise  [beyond R24; sec:conclusion asks
+    for it].
 
     >>> import offspan
     >>> scores = offspan.extrapolation_scores(offspan.shift(4, horizon=4), offspan.basis(4, 1), offspan.basis(4)[1:])
     >>> round(scores["gramian-trace"], 6), round(scores["gramian-logdet"], 3)
     (4.0, 2.773)
     """
-    where = "extrapolation_scores"
+    where, problem = "extrapolation_scores", without_noise(problem)
     S, U = (as_states(where, name, states, as_problem(where, problem).state_dim) for name, states in (("x0s", x0s), ("unseen", unseen)))
     both = jnp.concatenate([S, U])
     setting = Setting(problem, both, starts(where, problem, controllers, key), as_scale(where, scale, problem.state_dim))

@@ -172,18 +172,20 @@ def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task],
     def choose(task: Task) -> Choice:
         setting, training = task.setting, _trained(task)
         controllers, chosen, rollouts, diverged = list(setting.controllers), [], 0, np.zeros(len(setting.controllers), bool)
-        scores, idle = np.zeros(len(setting.candidates)), ""
-        for key in jax.random.split(task.key, task.k):
+        scores, count, idle = np.zeros(len(setting.candidates)), task.k, ""
+        for key_of_draw, key_of_training in zip(jax.random.split(task.key, count), jax.random.split(training.key, count), strict=True):
+            training = training._replace(key=key_of_training)
             costs, made = training.costs_from(controllers, setting.candidates)
             now, rollouts = np.median(costs, axis=0), rollouts + made
             now[chosen] = -np.inf
             unseen = np.setdiff1d(np.arange(len(now)), chosen)
             scores[unseen] = now[unseen]
-            chosen.append(next_state(now, key))
-            pilots = Pilots(setting._replace(controllers=controllers), training._replace(key=key), np.array([chosen]))
-            pilots.train(np.array([0]), max(training.iterations // task.k, 1))
+            chosen.append(next_state(now, key_of_draw))
+            pilots = Pilots(setting._replace(controllers=controllers), training, np.array([chosen]))
+            pilots.train(np.array([0]), max(training.iterations // count, 1))
             controllers, rollouts, diverged = pilots.controllers(), rollouts + pilots.rollouts, diverged | pilots.diverged()
-            idle, training = pilots.note(), training._replace(horizons=None, discounts=None)
+            idle = pilots.note(costs) if len(chosen) == count else ""
+            training = training._replace(horizons=None, discounts=None)
         note = f"training diverged from {diverged.sum()} of {len(diverged)} starts while S grew." if np.any(diverged) else idle
         return Choice(chosen, scores, rollouts, _without(controllers, diverged), note)
 

@@ -109,12 +109,17 @@ class Pilots:
         """Which of these runs did."""
         return self.batch.codes[self._runs_of(place)] == Status.diverged
 
-    def note(self) -> str:
-        """What to say where most of the runs that are alive did not train."""
+    def note(self, before: np.ndarray | None = None) -> str:
+        """What to say where most of the runs that are alive did not train; `before`: the costs (starts, c) from the starts, where known.
+
+        A check, not a part of choosing: its rollouts are not counted.
+        """
         own = np.repeat(self.sets[self.alive], len(self.setting.controllers), axis=0)
-        first = np.tile(self.training.costs_from(self.setting.controllers, self.setting.candidates)[0], (len(self.alive), 1))
-        before, after = (np.take_along_axis(costs, own, axis=1).mean(axis=1) for costs in (first, self._costs_of_runs()))
-        idle = (self.batch.codes == Status.diverged) | ((self.batch.codes == Status.finished) & ~(after < before))
+        before = self.training.costs_from(self.setting.controllers, self.setting.candidates)[0] if before is None else before
+        first, last = (
+            np.take_along_axis(costs, own, axis=1).mean(axis=1) for costs in (np.tile(before, (len(self.alive), 1)), self._costs_of_runs())
+        )
+        idle = (self.batch.codes == Status.diverged) | ((self.batch.codes == Status.finished) & ~(last < first))
         if idle.mean() <= 0.5:
             return ""
         return (
