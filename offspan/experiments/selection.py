@@ -209,7 +209,7 @@ def _choose(spec: SelectionSpec, seed: int, resume: Arrays | None, on_chunk: OnC
                 key=jax.random.fold_in(jax.random.key(seed), m),
                 controllers=controller,
                 scale=spec.scale,
-                # In closed form, a training of full length costs no more than a short one.
+                # Approximate gradient flow of full length costs no more than a short one.
                 iterations=spec.iterations if method == "flow" else spec.pilot_iterations,
                 optimizer=spec.policy_gradient.transformation(),
                 stop=stopping(spec),

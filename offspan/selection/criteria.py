@@ -40,7 +40,7 @@ def distance(setting: Setting) -> Criterion:
 
 
 def coverage(setting: Setting) -> Criterion:
-    """The same from all states that are visited from S, in the mean over starts: − max_u min_{x∈S, h} ‖u − x_h‖."""
+    """− max_u min_{x∈S, h} ‖u − x_h‖ / scale, in the mean over starts: how far the farthest candidate is from all states visited from S."""
     Z, work = scaled(setting), (setting.problem.horizon + 1) * setting.candidates.shape[1]
 
     def nearness(visits: Callable[[np.ndarray], np.ndarray]) -> Rows:
@@ -110,7 +110,10 @@ def covariance(setting: Setting) -> Criterion:
 
 
 def alignment(setting: Setting) -> Criterion:
-    """cos(∇J(π; S), ∇J(π; all candidates)) at the start: does the first step on S lower the cost everywhere? In the mean over starts."""
+    """cos(∇J(π; S), ∇J(π; all candidates)) at the start, in the mean over starts.
+
+    Where it is positive, the first step on S lowers the mean cost over the candidates; single candidates may still get worse.
+    """
 
     def of_start(g: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
         whole = np.sum([rows.sum(axis=0) for _, rows in g], axis=0)
@@ -149,10 +152,11 @@ def colearnability(setting: Setting) -> Criterion:
 
 
 def tangent(setting: Setting) -> Criterion:
-    """− Σ_u (k_uu − k_uS (k_SS + ρI)⁻¹ k_Su): what S leaves open of the controls at the candidates, as Gaussian regression sees it.
+    """− Σ_u (k_uu − k_uS (k_SS + ρI)⁻¹ k_Su): minus the summed Gaussian-process posterior variance at the candidates, with the controller's
+    empirical tangent kernel at its start.
 
-    k is the controller's tangent kernel at its start, k_uv = tr ∂π(u) ∂π(v)ᵀ by the weights, so this is coverage in the network's own
-    features; ρ is a thousandth of the mean k_uu. With r_uv = k_uv − k_uS (k_SS + ρI)⁻¹ k_Sv, a state x more closes Σ_u r_ux² / (r_xx + ρ).
+    k_uv = tr (∂π_w(u)/∂w) (∂π_w(v)/∂w)ᵀ, so this is coverage in the network's own features; ρ is a thousandth of the
+    mean k_uu. With r_uv = k_uv − k_uS (k_SS + ρI)⁻¹ k_Sv, a state x more closes Σ_u r_ux² / (r_xx + ρ).
     """
 
     def of_start(t: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
@@ -287,7 +291,7 @@ def _used(sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_blocks(value: Callable[[np.ndarray], np.ndarray], sets: np.ndarray, numbers: int) -> np.ndarray:
-    """Of sets that take so many numbers each."""
+    """`value` of all sets, in blocks that fit into memory where each set takes so many numbers."""
     return np.concatenate([value(sets[some]) for some in blocks(len(sets), numbers)])
 
 

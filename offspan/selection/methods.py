@@ -1,4 +1,4 @@
-"""The methods of choosing k states: at random, by a criterion, by training in closed form, by pilot runs, or while training goes on.
+"""The methods of choosing k states: at random, by a criterion, by approximate gradient flow, by pilot runs, or while training goes on.
 
 Sets of candidates are rows of indices (q, k).
 """
@@ -25,7 +25,7 @@ from offspan.selection.search import ALL_SETS, as_sets, best_set, with_random_se
 
 
 class Task(NamedTuple):
-    """What a method is asked."""
+    """What to choose from, how many, with which randomness, and for methods that train, how."""
 
     setting: Setting
     k: int
@@ -35,7 +35,7 @@ class Task(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a method answers."""
+    """The k candidates that a method chose, what each candidate is worth to it, and the rollouts and notes of choosing."""
 
     indices: Any
     scores: np.ndarray
@@ -208,28 +208,28 @@ def _trained(task: Task) -> Training:
 
 
 class Method(NamedTuple):
-    """How a method chooses, what its scores mean, and whether it trains (or follows training in closed form)."""
+    """How a method chooses, what its scores mean, and whether it trains (or follows training approximately)."""
 
     choose: Callable[[Task], Choice]
     meaning: str
     trains: bool = False
 
 
-_DIFFERENCE = "best set with it less best set without it, by "
+_DIFFERENCE = "value of the best set containing the candidate minus the best without it; value: "
 _LAST_COST = "cost from it when it was last unseen"
 METHODS: dict[str, Method] = {
     "random": Method(_random, "nothing is known of it"),
-    "farthest": Method(_by("distance"), _DIFFERENCE + "the distance of the farthest candidate (negative)"),
+    "farthest": Method(_by("distance"), _DIFFERENCE + "minus the distance of the farthest candidate"),
     "gramian-trace": Method(_by("gramian-trace"), _DIFFERENCE + "the trace of the Gramian"),
     "gramian-logdet": Method(_by("gramian-logdet"), _DIFFERENCE + "log det(I + G/ε) of what is visited"),
     "alignment": Method(_by("alignment"), _DIFFERENCE + "the cosine of the gradients of S and of all candidates"),
-    "tangent": Method(_by("tangent"), _DIFFERENCE + "what the network's tangent kernel leaves open at the candidates (negative)"),
-    "coverage": Method(_by("coverage"), _DIFFERENCE + "the distance of the farthest candidate to what is visited (negative)"),
+    "tangent": Method(_by("tangent"), _DIFFERENCE + "minus the posterior variance at the candidates, with the tangent kernel"),
+    "coverage": Method(_by("coverage"), _DIFFERENCE + "minus the distance of the farthest candidate to what is visited"),
     "covariance": Method(_by("covariance"), _DIFFERENCE + "the trace of the visited states' covariance"),
     "colearnability": Method(_by("colearnability"), _DIFFERENCE + "the mean cosine of a candidate's gradient with the nearest in S"),
-    "flow": Method(_flow, _DIFFERENCE + "the cost over all candidates after training in closed form (negative)", trains=True),
-    "pilot": Method(_pilot, _DIFFERENCE + "the cost over all candidates in the last round they shared (negative)", trains=True),
+    "flow": Method(_flow, _DIFFERENCE + "minus the cost over all candidates after approximate gradient flow", trains=True),
+    "pilot": Method(_pilot, _DIFFERENCE + "minus the cost over all candidates in the last round they shared", trains=True),
     "adaptive": Method(_growing(_worst), _LAST_COST, trains=True),
     "replay": Method(_growing(_by_rank), _LAST_COST, trains=True),
-    "exhaustive": Method(_exhaustive, _DIFFERENCE + "the cost over all candidates after training (negative)", trains=True),
+    "exhaustive": Method(_exhaustive, _DIFFERENCE + "minus the cost over all candidates after training", trains=True),
 }

@@ -1,4 +1,4 @@
-"""Training to choose by: pilot runs of many sets of seen states, and training in closed form while the visited states stand still."""
+"""Training to choose by: pilot runs of many sets of seen states, and approximate gradient flow (regression on the visited states)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from offspan.selection.evaluations import Setting
 from offspan.sizes import blocks
 from offspan.training import Batch, Estimator, Exact, Status, StoppingRule, train_batch
 
-STAGES = 20  # of training in closed form
+STAGES = 20  # of approximate gradient flow, each with the covariance of what is visited at its start
 SAMPLES = 16  # trajectories from each state that the cost of a noisy problem is the mean of
 
 
@@ -156,7 +156,7 @@ def costs_from(
 
 
 def _numbers(problem: Problem) -> int:
-    """In a trajectory."""
+    """Numbers in one trajectory."""
     return (problem.horizon + 1) * (problem.state_dim + problem.control_dim)
 
 
