@@ -33,10 +33,25 @@ class Criterion(NamedTuple):
     extended: Callable[[np.ndarray], np.ndarray] | None = None
 
 
+class _Values(NamedTuple):
+    """`value` and `extended` of a criterion under one start."""
+
+    value: Callable[[np.ndarray], np.ndarray]
+    extended: Callable[[np.ndarray], np.ndarray]
+
+
+def _mean_over_starts(every: Sequence[_Values], rollouts: int) -> Criterion:
+    return Criterion(
+        lambda sets: np.mean([one.value(sets) for one in every], axis=0),
+        rollouts,
+        lambda bases: np.mean([one.extended(bases) for one in every], axis=0),
+    )
+
+
 def distance(setting: Setting) -> Criterion:
     """− max_u min_{x∈S} ‖u − x‖ over all candidates u, in the coordinates x / scale: how far the farthest one is from S."""
     Z = scaled(setting)
-    return _by_the_best_of_each([Rows(lambda which: -distances(Z[which], Z), len(Z), len(Z))], np.min, 0)
+    return _by_the_best_of_each([Rows(lambda which: -distances(Z[which], Z), len(Z), len(Z))], LOWEST, 0)
 
 
 def coverage(setting: Setting) -> Criterion:
@@ -46,7 +61,7 @@ def coverage(setting: Setting) -> Criterion:
     def nearness(visits: Callable[[np.ndarray], np.ndarray]) -> Rows:
         return Rows(lambda which: np.stack([-distances(Z, X).min(axis=1) for X in visits(which)]), len(Z), len(Z), work)
 
-    return _by_the_best_of_each([nearness(visits) for visits in visited_from(setting)], np.min, setting.rollouts)
+    return _by_the_best_of_each([nearness(visits) for visits in visited_from(setting)], LOWEST, setting.rollouts)
 
 
 def gramian_trace(setting: Setting) -> Criterion:
@@ -115,7 +130,7 @@ def alignment(setting: Setting) -> Criterion:
     Where it is positive, the first step on S lowers the mean cost over the candidates; single candidates may still get worse.
     """
 
-    def of_start(g: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+    def of_start(g: Rows) -> _Values:
         whole = np.sum([rows.sum(axis=0) for _, rows in g], axis=0)
         with_all, squares = (
             np.concatenate(parts) for parts in zip(*((rows @ whole, np.sum(rows**2, axis=1)) for _, rows in g), strict=True)
@@ -134,11 +149,9 @@ def alignment(setting: Setting) -> Criterion:
             of_each = with_all[bases].sum(axis=1)[:, None] + with_all[None]
             return _ratio(of_each, np.sqrt(np.maximum(found, 0) * (whole @ whole)))
 
-        return value, extended
+        return _Values(value, extended)
 
-    every = [of_start(g) for g in gradients(setting)]
-    mean = lambda which: lambda sets: np.mean([functions[which](sets) for functions in every], axis=0)  # noqa: E731
-    return Criterion(mean(0), setting.rollouts, mean(1))
+    return _mean_over_starts([of_start(g) for g in gradients(setting)], setting.rollouts)
 
 
 def colearnability(setting: Setting) -> Criterion:
@@ -148,7 +161,7 @@ def colearnability(setting: Setting) -> Criterion:
         lengths = np.concatenate([np.linalg.norm(rows, axis=1) for _, rows in g])
         return Rows(lambda which: _ratio(products(g, which), lengths[which, None] * lengths[None]), g.count, g.count)
 
-    return _by_the_best_of_each([cosines(g) for g in gradients(setting)], np.mean, setting.rollouts)
+    return _by_the_best_of_each([cosines(g) for g in gradients(setting)], MEAN, setting.rollouts)
 
 
 def tangent(setting: Setting) -> Criterion:
@@ -159,7 +172,7 @@ def tangent(setting: Setting) -> Criterion:
     mean k_uu. With r_uv = k_uv − k_uS (k_SS + ρI)⁻¹ k_Sv, a state x more closes Σ_u r_ux² / (r_xx + ρ).
     """
 
-    def of_start(t: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+    def of_start(t: Rows) -> _Values:
         kernel = Rows(lambda which: products(t, which), t.count, t.count)
         trace = sum(float(np.sum(rows**2)) for _, rows in t)
         ridge = 1e-3 * max(trace / t.count, float(np.finfo(float).tiny))
@@ -184,11 +197,9 @@ def tangent(setting: Setting) -> Criterion:
                     found[b, which] = np.sum(k_S * part) - trace + closed
             return found
 
-        return value, extended
+        return _Values(value, extended)
 
-    every = [of_start(t) for t in tangents(setting)]
-    mean = lambda which: lambda sets: np.mean([functions[which](sets) for functions in every], axis=0)  # noqa: E731
-    return Criterion(mean(0), 0, mean(1))
+    return _mean_over_starts([of_start(t) for t in tangents(setting)], 0)
 
 
 CRITERIA: dict[str, Callable[[Setting], Criterion]] = {
@@ -238,7 +249,14 @@ def starts(where: str, problem: Problem, controllers: Any, key: Any) -> list[Con
     return [network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)]
 
 
-def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: Callable[..., Any], rollouts: int) -> Criterion:
+class _OverCandidates(NamedTuple):
+    """What is made of a number for each candidate u: of one row t, and of max(base_u, t_u) for each row t, given the base."""
+
+    of_row: Callable[[np.ndarray], Any]
+    with_base: Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
+
+
+def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: _OverCandidates, rollouts: int) -> Criterion:
     """Sets S by max_{x∈S} t_x(u), taken over the candidates u, in the mean over tables (c, c) whose row x is t_x."""
 
     def best(table: Rows, sets: np.ndarray) -> Iterator[np.ndarray]:
@@ -247,12 +265,12 @@ def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: Callable[..., 
         return (rows[one].max(axis=0, initial=-np.inf) for one in place)
 
     def value(sets: np.ndarray) -> np.ndarray:
-        return np.mean([[over_candidates(one) for one in best(table, sets)] for table in tables], axis=0)
+        return np.mean([[over_candidates.of_row(one) for one in best(table, sets)] for table in tables], axis=0)
 
     def extended(bases: np.ndarray) -> np.ndarray:
         found = np.zeros((len(bases), tables[0].count))
         for table in tables:
-            of_bases = [_lowest(base) if over_candidates is np.min else _mean(base) for base in best(table, bases)]
+            of_bases = [over_candidates.with_base(base) for base in best(table, bases)]
             for which, rows in table:
                 for b, with_base in enumerate(of_bases):
                     found[b, which] += with_base(rows)
@@ -282,6 +300,9 @@ def _lowest(base: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         return found
 
     return of_rows
+
+
+LOWEST, MEAN = _OverCandidates(np.min, _lowest), _OverCandidates(np.mean, _mean)
 
 
 def _used(sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
