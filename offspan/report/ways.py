@@ -22,12 +22,11 @@ from offspan.report.drawing import (
     styled,
     subplots,
 )
-from offspan.report.lqr import SYSTEM_COLOURS, TITLES
+from offspan.report.lqr import MEASURES, SYSTEM_COLOURS, TITLES
 from offspan.report.results import DIVERGED, Report, quartiles, quick_mark
 from offspan.report.tables import Table, from_columns, number
 from offspan.theory.noise import identity_measure
 
-MEASURES = ("normalized_optimality", "normalized_cost")
 TRAINED = 0.01  # a run has trained where J(S) is within this share of the least cost
 
 
