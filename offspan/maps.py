@@ -87,7 +87,7 @@ def as_region(where: str, region: Any, n: int) -> Region:
         box = {}
     if not box or not all(0 <= d < n and np.isfinite([low, high]).all() and low < high for d, (low, high) in box.items()):
         raise OffspanError(
-            f"{where}: `region` is {region!r}, but must give intervals for some of the coordinates 0..{n - 1}: {{0: (-1.0, 1.0)}}."
+            f"{where}: `region` is {region!r}, but must give intervals, low < high, for some coordinates 0..{n - 1}: {{0: (-1.0, 1.0)}}."
         )
     return dict(sorted(box.items()))
 
