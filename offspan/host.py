@@ -57,7 +57,8 @@ def _call(where, function, shape, *arguments):
 def _no_derivative(where, function, shape, primals, tangents):
     raise OffspanError(
         f"this call needs a derivative, but {where} is a function of NumPy arrays and has no derivative here; train with "
-        "`gradient=TwoPoint(radius=…, directions=…)` and a `key`, and choose states by a method without gradients, such as pilot or farthest."
+        "`gradient=TwoPoint(radius=…, directions=…)` and a `key`, and choose states by a method without gradients, such as pilot or "
+        "farthest."
     )
 
 
@@ -66,7 +67,8 @@ def as_returned(where: str, found: Any, shape: tuple[int, ...], dtype: Any) -> n
         array = np.asarray(found)
         array = array if array.dtype.kind == "c" else array.astype(dtype)
     except (TypeError, ValueError):
-        raise OffspanError(f"{where} returned a {type(found).__name__} that is no array of numbers; it is called with batches, a state in each row.") from None
+        what = f"{where} returned a {type(found).__name__} that is no array of numbers"
+        raise OffspanError(f"{what}; it is called with batches, a state in each row.") from None
     if array.dtype.kind == "c":
         raise OffspanError(f"{where} returned complex numbers, but states, controls and costs are real.")
     if array.shape != shape:
