@@ -392,7 +392,7 @@ def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):
     spec, result = small
     folder = RunFolder(tmp_path / "small")
     with folder.claimed(spec):
-        folder.save_result(result, {})
+        folder.save_result(spec, result, {})
     made = map_of_run(folder, [0], points=3, margin=0.0)
     found, seen = made.map, made.seen
     final = result.policy_gradient_unseen_final.sel(seed=int(result.shown_seed)).values[:, 0]

@@ -49,7 +49,7 @@ def run(
         found = {task.name: kept[task.name] for task in tasks}
         result = of_kind.to_dataset(spec, {name: checkpoint.arrays for name, checkpoint in found.items()})
         seconds = sum(checkpoint.seconds for checkpoint in found.values())
-        result = folder.save_result(result, {**origin, "seconds": round(seconds, 1), "tasks": origins(found)})
+        result = folder.save_result(spec, result, {**origin, "seconds": round(seconds, 1), "tasks": origins(found)})
         folder.drop_checkpoints(task.name for task in tasks)
         return result
 

@@ -108,7 +108,7 @@ class Spec(Strict):
         """The same with other values, under a name of its own; a run that it is compared with is varied likewise."""
         other = getattr(self, "compare_with", None)
         beside = {"compare_with": f"{other}-{suffix}"} if other else {}
-        return self.model_copy(update={"name": f"{self.name}-{suffix}", **beside, **update})
+        return validated(type(self), {**dict(self), "name": f"{self.name}-{suffix}", **beside, **update}, self.name)
 
     def digest(self) -> str:
         """Which experiment this is: a hash of all of it but its title."""

@@ -163,9 +163,9 @@ class RunFolder:
             raise OffspanError(f"{folder} is a link, and a run writes only into its own folder; remove the link, or put a folder there.")
         make_folder(folder)
 
-    def save_result(self, result: xr.Dataset, origin: dict[str, Any]) -> xr.Dataset:
+    def save_result(self, spec: Spec, result: xr.Dataset, origin: dict[str, Any]) -> xr.Dataset:
         """The result, with the digest of the spec that it is of and a checksum of its own; and where it comes from. As it is written."""
-        result = result.assign_attrs(spec_digest=self.spec().digest())
+        result = result.assign_attrs(spec_digest=spec.digest())
         result = result.assign_attrs(checksum=_checksum_of_result(result))
         # Made in memory and written in one go: a full disk is then one plain error, and the old file stays.
         compressed = {name: {"zlib": True, "complevel": 4} for name, variable in result.data_vars.items() if variable.ndim}
