@@ -110,7 +110,7 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
     from offspan.experiments.estimate import announcement
     from offspan.experiments.executor import Here
     from offspan.experiments.run import run
-    from offspan.experiments.store import RunFolder
+    from offspan.experiments.store import RunFolder, beside
     from offspan.report.results import report
     from offspan.report.tables import latex_table, markdown_table, terminal_table
 
@@ -121,16 +121,14 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
         has = any(there.checkpoints.glob("[!.]*.npz"))  # the others are half written
         return f"what was done of {spec.name} is kept, and the same command resumes from there" if has else "nothing was done yet"
 
+    other = beside(spec, folder)
     if not RunFolder(folder / spec.name).is_complete() and isinstance(executor, Here) and (said := announcement(spec)):
         console.print(said, soft_wrap=True)
     with progress_of(spec.name, kept) as progress:
         result = run(spec, folder, progress, executor=executor, doing=lambda what: progress(None, f"{spec.name}: {what}"))
-    other = getattr(spec, "compare_with", None)
-    beside = RunFolder(folder / other) if other else None
-    if beside is not None and not beside.is_complete():
-        console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
-        beside = None
-    made = report(result, beside.load_result() if beside else None)
+    if other is None and (name := getattr(spec, "compare_with", None)):
+        console.print(f"Drawn alone: for the comparison with {name}, reproduce that first.")
+    made = report(result, other)
     console.print(terminal_table(made.tables["table"]))
     tables = {
         f"{name}.{suffix}": write(table)

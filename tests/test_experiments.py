@@ -12,14 +12,17 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from typer.testing import CliRunner
 
 import offspan
+from offspan.cli import app
 from offspan.experiments import executor
 from offspan.experiments.lqr import LQRSpec, distinct_runs
 from offspan.experiments.registry import load_preset, load_spec, preset_names, presets_for
 from offspan.experiments.run import run
 from offspan.experiments.spec import to_toml
 from offspan.experiments.store import RunFolder
+from offspan.report.page import gather
 from offspan.report.results import report
 
 SPEC = """
@@ -320,6 +323,21 @@ def test_a_folder_of_another_spec_is_refused_with_the_difference(spec, tmp_path)
     with pytest.raises(ValueError, match=r"holds a run of another spec \(`iterations` is 2500 there and 100 here\)"):
         run(spec.model_copy(update={"iterations": 100}), tmp_path, ignore)
     assert (tmp_path / "small" / "result.nc").read_bytes() == stored
+
+
+def test_a_run_is_compared_with_one_of_its_kind_or_with_none(tmp_path):
+    """Said before it trains, and by a report, which goes on without it."""
+    run(load_spec(write(tmp_path / "starts.toml", STARTS.replace("2500", "20"))), tmp_path, ignore)
+    text = SPEC.replace("2500", "20") + 'compare_with = "starts"'
+    run(load_spec(write(tmp_path / "small.toml", text)), tmp_path, ignore)
+    said = "small: `compare_with` names starts, a run of the kind starts; name one of the kind lqr, or leave it out."
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "small.toml"), "--folder", str(tmp_path)])
+    assert str(result.exception) == said
+    with pytest.raises(offspan.OffspanError) as caught:
+        gather(tmp_path, "small")
+    assert str(caught.value) == said
+    with pytest.raises(ValueError, match="`compare_with`"):
+        load_spec(write(tmp_path / "small.toml", text.replace('"starts"', '"../../starts"')))
 
 
 def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):

@@ -391,6 +391,18 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
+def beside(spec: Spec, root: Path) -> xr.Dataset | None:
+    """The result that a spec is compared with, if it names one and that is there."""
+    if (other := getattr(spec, "compare_with", None)) is None or not RunFolder(root / other).is_complete():
+        return None
+    result = RunFolder(root / other).load_result()
+    if (of_kind := result.attrs.get("kind", "lqr")) != spec.kind:
+        raise OffspanError(
+            f"{spec.name}: `compare_with` names {other}, a run of the kind {of_kind}; name one of the kind {spec.kind}, or leave it out."
+        )
+    return result
+
+
 def find_run(root: Path, name: str) -> RunFolder:
     """The folder of a run; `.load_result()` is its dataset."""
     known = [run.path.name for run in find_runs(root)]

@@ -19,7 +19,7 @@ import offspan
 from offspan.errors import OffspanError
 from offspan.experiments.registry import load_preset, preset_of
 from offspan.experiments.spec import Spec, to_toml
-from offspan.experiments.store import RunFolder, find_run, find_runs
+from offspan.experiments.store import RunFolder, beside, find_run, find_runs
 from offspan.files import atomic_write_text, excerpt, read_bytes, sentence
 from offspan.report.paper import EXPERIMENTS, Finding, findings
 from offspan.report.results import report
@@ -198,8 +198,6 @@ def gather(root: Path, name: str) -> Gathered:
     """The run of that name under `root`."""
     folder = find_run(root, name)
     spec = folder.spec()
-    other = getattr(spec, "compare_with", None)
-    beside = RunFolder(root / other) if other else None
     return Gathered(
         name,
         spec.title,
@@ -208,7 +206,7 @@ def gather(root: Path, name: str) -> Gathered:
         preset_of(spec),
         command_line(spec, folder.spec_file),
         folder.load_result(),
-        beside.load_result() if beside is not None and beside.is_complete() else None,
+        beside(spec, root),
         folder.provenance(),
     )
 
