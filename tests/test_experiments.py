@@ -1,6 +1,7 @@
 """Specs at the door, runs that nothing can break, and what is on disk."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +19,10 @@ import offspan
 from offspan.cli import app
 from offspan.experiments import executor
 from offspan.experiments.lqr import LQRSpec, distinct_runs
-from offspan.experiments.registry import load_preset, load_spec, preset_names, presets_for
+from offspan.experiments.registry import load_preset, load_spec, preset_names, presets_for, spec_from
 from offspan.experiments.run import run
 from offspan.experiments.spec import to_toml
-from offspan.experiments.store import RunFolder
-from offspan.report.page import gather
+from offspan.experiments.store import RunFolder, beside, difference
 from offspan.report.results import report
 
 SPEC = """
@@ -325,19 +325,24 @@ def test_a_folder_of_another_spec_is_refused_with_the_difference(spec, tmp_path)
     assert (tmp_path / "small" / "result.nc").read_bytes() == stored
 
 
+def test_the_difference_of_two_specs_names_what_only_one_of_them_has():
+    stored = load_preset("pendulum")
+    given = spec_from({**stored.model_dump(), "settings": {"horizon": 5}}, "test")
+    assert difference(stored, given) == "`settings.horizon` is None there and 5 here"
+    assert difference(given, stored) == "`settings.horizon` is 5 there and None here"
+
+
 def test_a_run_is_compared_with_one_of_its_kind_or_with_none(tmp_path):
     """Said before it trains, and by a report, which goes on without it."""
-    run(load_spec(write(tmp_path / "starts.toml", STARTS.replace("2500", "20"))), tmp_path, ignore)
-    text = SPEC.replace("2500", "20") + 'compare_with = "starts"'
-    run(load_spec(write(tmp_path / "small.toml", text)), tmp_path, ignore)
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "results" / "shift-regularized", tmp_path / "starts")
+    path = write(tmp_path / "small.toml", SPEC + 'compare_with = "starts"')
     said = "small: `compare_with` names starts, a run of the kind starts; name one of the kind lqr, or leave it out."
-    result = CliRunner().invoke(app, ["run", str(tmp_path / "small.toml"), "--folder", str(tmp_path)])
-    assert str(result.exception) == said
+    assert str(CliRunner().invoke(app, ["run", str(path), "--folder", str(tmp_path)]).exception) == said
     with pytest.raises(offspan.OffspanError) as caught:
-        gather(tmp_path, "small")
+        beside(load_spec(path), tmp_path)
     assert str(caught.value) == said
     with pytest.raises(ValueError, match="`compare_with`"):
-        load_spec(write(tmp_path / "small.toml", text.replace('"starts"', '"../../starts"')))
+        load_spec(write(path, path.read_text().replace('"starts"', '"../starts"')))
 
 
 def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):

@@ -374,8 +374,8 @@ def difference(stored: Spec, given: Spec) -> str:
     ours, theirs = (_flat(spec.model_dump(exclude={"title": True, "system": {"folder"}})) for spec in (stored, given))
     if ours.get("system.fingerprint") != theirs.get("system.fingerprint"):
         return "the file that `system` names has changed since"
-    changes = [f"`{key}` is {_short(ours[key])} there and {_short(theirs.get(key))} here" for key in ours if ours[key] != theirs.get(key)]
-    return "; ".join(changes)
+    changed = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    return "; ".join(f"`{key}` is {_short(ours.get(key))} there and {_short(theirs.get(key))} here" for key in changed)
 
 
 def _flat(content: dict[str, Any], inside: str = "") -> dict[str, Any]:
