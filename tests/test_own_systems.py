@@ -1,5 +1,6 @@
 """One spec of a system of one's own serves `run`, `map`, `audit` and `select`, whatever the system is; its code runs only when trusted."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -256,6 +257,19 @@ def test_parts_of_another_spec_or_damaged_are_made_again(tmp_path):
         with pytest.raises(offspan.OffspanError, match="another process is at work"), kept_parts(folder, "ours"):
             pass
     assert {path.name for path in folder.iterdir()} == {"a.npz", "mine.txt"}
+
+
+@pytest.mark.parametrize("goes_wrong", [False, True])
+@pytest.mark.parametrize("was_there", [False, True])
+def test_an_audit_leaves_no_empty_folder_of_its_own_and_removes_none_of_others(tmp_path, was_there, goes_wrong):
+    runs = tmp_path / "results" / "runs"
+    if was_there:
+        runs.mkdir(parents=True)
+    with pytest.raises(KeyError) if goes_wrong else contextlib.nullcontext(), kept_parts(runs / ".audit-x", "ours") as parts:
+        if goes_wrong:
+            raise KeyError
+        parts["map"] = {"x": np.zeros(1)}
+    assert [path.name for path in tmp_path.rglob("*")] == (["results", "runs"] if was_there else [])
 
 
 def test_a_memory_belongs_to_one_audit():
