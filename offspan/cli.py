@@ -16,7 +16,7 @@ from rich.text import Text
 
 import offspan
 from offspan.errors import OffspanError, check_known
-from offspan.files import make_folder, sentence
+from offspan.files import make_folder, printable, sentence
 from offspan.terminal import Stopped, console, progress_of, status
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -255,7 +255,7 @@ def list_all(folder: Root = RUNS) -> None:
     )
     for run in find_runs(folder):
         seconds = run.provenance().get("seconds")
-        runs.add_row(run.path.name, run.state(), str(seconds) if isinstance(seconds, float) else "")
+        runs.add_row(printable(run.path.name), run.state(), str(seconds) if isinstance(seconds, float) else "")
     console.print(runs if runs.row_count else f"\nNo runs in {folder} yet.")
 
 
@@ -278,7 +278,8 @@ def show(
             "--csv gives the main table's numbers; the data behind figures and other tables are CSV files in the run's figures/."
         )
     if csv:
-        print(shown.data.to_csv(index=False), end="")
+        for line in shown.data.to_csv(index=False).splitlines():
+            print(printable(line))
     else:
         console.print(terminal_table(shown.tables[table]))
 
@@ -302,9 +303,10 @@ def write_page(
     usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
     target = output or folder / f"{usual}.html"
     with status("drawing …") as update:
-        left_out = write(folder, named, paper=paper, target=target, on_run=lambda name: update(f"drawing {name} …"), stored=stored)
+        on_run = lambda name: update(f"drawing {printable(name)} …")  # noqa: E731
+        left_out = write(folder, named, paper=paper, target=target, on_run=on_run, stored=stored)
     for reason in left_out:
-        console.print(f"Left out: {reason}", soft_wrap=True)
+        console.print(f"Left out: {printable(reason)}", soft_wrap=True)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
 
 
@@ -403,8 +405,7 @@ def main() -> None:
             sys.exit(Stopped.exit_code())
         if show_tracebacks or not isinstance(error, OffspanError | OSError):
             raise
-        said = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in sentence(error))  # no escape sequences from a file
-        print(f"offspan: {said}", file=sys.stderr)
+        print(f"offspan: {printable(sentence(error))}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -31,6 +31,11 @@ def sentence(error: Exception) -> str:
     return f"{error.strerror}." if error.filename is None else f"{error.filename}: {error.strerror}."
 
 
+def printable(text: str) -> str:
+    """For a terminal: with escape sequences, and whatever else is not a character to be seen, written out."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def excerpt(error: Exception) -> str:
     """What an error says of a file, for the middle of a sentence: its first line, and not all of it where it quotes the file."""
     text = (sentence(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -163,6 +163,23 @@ def test_escape_sequences_of_a_file_do_not_reach_the_terminal(tmp_path, capsys, 
     assert "x1b[31mred" in said
 
 
+def test_neither_do_those_in_the_name_of_a_folder_or_in_a_result(tmp_path):
+    """A stranger's run: its folder, the attributes and the names of systems in its result, and a spec that cannot be read."""
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "results" / "lqr-random-abq", tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    result = folder.load_result().assign_coords(system=["\x1b[31mred"])
+    folder.save_result(folder.spec(), result.assign_attrs(name="\x1b]0;title\x07"), {})
+    (tmp_path / "\x1b[2J").mkdir()
+    (tmp_path / "\x1b[2J" / "spec.toml").write_text("[")
+    (tmp_path / "\x1b[2J" / "result.nc").write_text("")
+    for command in ("list", "show run", "show run --csv", "report"):
+        if command == "report":
+            shutil.rmtree(tmp_path / "run")
+        said = CliRunner().invoke(app, [*command.split(), "--folder", str(tmp_path)], catch_exceptions=False).output
+        assert "\x1b" not in said, command
+        assert "\\x1b[" in said, command
+
+
 def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path):
     """Two thousand million numbers that are declared and not there, or zeros that compress a thousandfold; and numbers in other files."""
     run = tmp_path / "run"
