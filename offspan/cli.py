@@ -325,7 +325,7 @@ def verify(
 ) -> None:
     """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
     from offspan.experiments.store import RunFolder
-    from offspan.experiments.verifying import verify_on
+    from offspan.experiments.verifying import check_place, verify_on
     from offspan.files import atomic_write_text
     from offspan.report.theory import json_claims, markdown_claims, statement_text, terminal_claims, theory_figures
     from offspan.theory import verify as theory
@@ -339,12 +339,12 @@ def verify(
     settings = theory.Settings(dim, horizon, seeds)
     asked = labels or list(theory.STATEMENTS)
     width = max(map(len, asked))
+    target, stem = folder / "verify", "some-claims" if labels else "claims"  # one statement alone leaves the whole verification as it is
+    check_place(target, [f"{stem}.md", f"{stem}.json"])
     with _executor(cluster) as executor, progress_of("verify", lambda: "no claims were written") as progress:
         claims = verify_on(executor, labels or (), settings, lambda share, doing: progress(share, f"{doing:{width}}"))
     console.print(terminal_claims(claims, settings))
-    target = folder / "verify"
     make_folder(target)
-    stem = "some-claims" if labels else "claims"  # one statement alone leaves the whole verification as it is
     texts = {f"{stem}.md": markdown_claims(claims, settings), f"{stem}.json": json_claims(claims, settings, offspan.__version__)}
     for name, text in texts.items():
         atomic_write_text(target / name, text)

@@ -53,9 +53,31 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise OffspanError(
-            f"{path} cannot be a folder, as there is a file of that name, or of one above it; name another folder, or move the file away."
-        ) from None
+        raise _no_folder(path) from None
+
+
+def _no_folder(path: Path) -> OffspanError:
+    return OffspanError(
+        f"{path} cannot be a folder, as there is a file of that name, or of one above it; name another folder, or move the file away."
+    )
+
+
+def check_folder(path: Path) -> None:
+    """Raises where `make_folder` would, or where nothing may be written to that folder; makes nothing."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if not there.is_dir():
+        raise _no_folder(path)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OffspanError(f"nothing may be written to the folder {str(there)!r}; name another one.")
+
+
+def check_writable(path: Path, is_ours: Callable[[bytes], bool], what: str) -> None:
+    """Raises where a file cannot be written, or something is there already whose content is not ours; `what` says what that is."""
+    if not path.parent.is_dir():
+        raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
+    check_folder(path.parent)
+    if (path.exists() or path.is_symlink()) and not (path.is_file() and is_ours(path.read_bytes())):
+        raise OffspanError(f"{path} is there already and {what}; name another place, or move it away.")
 
 
 def atomic_write(path: Path, write: Callable[[Path], Any]) -> None:

@@ -21,6 +21,7 @@ from offspan.cli import app, main
 from offspan.experiments.registry import spec_from
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder, save_arrays
+from offspan.experiments.verifying import check_place
 from offspan.files import arrays_in, atomic_write, atomic_write_text
 
 SPEC = {"name": "small", "systems": ["shift"], "dim": [3], "horizon": [3], "seen": [1], "learning_rate": [0.01], "iterations": 20}
@@ -122,6 +123,35 @@ def test_a_page_is_written_over_nothing_but_a_page(tmp_path):
     page = tmp_path / "page.html"
     for _ in range(2):  # the second over the first
         assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path / "runs"), "--output", str(page)]).exit_code == 0
+
+
+def test_a_link_to_nothing_is_not_written_over(tmp_path):
+    (tmp_path / "lab.html").symlink_to(tmp_path / "elsewhere")
+    result = CliRunner().invoke(app, ["lab", "--no-open", "--output", str(tmp_path / "lab.html")])
+    assert "lab.html is there already and is no page of offspan" in str(result.exception)
+    assert (tmp_path / "lab.html").is_symlink()
+
+
+def test_claims_are_written_over_nothing_but_claims(tmp_path, monkeypatch):
+    """Said before they are computed; the stored ones, and those of earlier versions, are claims."""
+    monkeypatch.setattr("offspan.experiments.verifying.verify_on", lambda *_: pytest.fail("it computes"))
+
+    def said() -> str:
+        return str(CliRunner().invoke(app, ["verify", "prop:shift", "--folder", str(tmp_path)]).exception)
+
+    stored = Path(__file__).parents[1] / "docs" / "results" / "verify"
+    (tmp_path / "verify").mkdir()
+    check_place(stored, ["claims.md", "claims.json"])
+    for name in ("some-claims.md", "some-claims.json"):
+        (tmp_path / "verify" / name).write_text("# Notes\n")
+        assert f"{name} is there already and was not written by offspan verify; name another place" in said()
+        assert (tmp_path / "verify" / name).read_text() == "# Notes\n"
+        shutil.copy(stored / name.removeprefix("some-"), tmp_path / "verify" / name)
+    (tmp_path / "verify" / "spec.toml").write_text("")
+    assert "verify holds a run; name another folder" in said()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root, whom no permission stops
+    with pytest.raises(offspan.OffspanError, match=r"nothing may be written to the folder '.*verify'; name another one"):
+        check_place(tmp_path / "verify" / "in" / "it", [])
 
 
 def test_brackets_in_the_names_of_folders_are_not_markup(tmp_path):

@@ -15,7 +15,7 @@ from offspan.experiments.network import NetworkSpec
 from offspan.experiments.registry import placed, spec_from
 from offspan.experiments.spec import Matrix, Positive, Rate, Seed, Spec, Strict, filled, read_toml, to_toml, validated
 from offspan.experiments.system import SystemSpec
-from offspan.files import atomic_write_text
+from offspan.files import atomic_write_text, check_writable
 from offspan.selection import Selection, select
 
 
@@ -123,16 +123,12 @@ CHOSEN = "# Chosen by offspan select, which writes over it unless it was changed
 
 def check_target(path: Path) -> None:
     """Whether a chosen spec may be written there: where there is nothing yet, or one of ours, as it was written."""
-    if not path.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
-    if not path.exists() and not path.is_symlink():
-        return
-    first, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n") if path.is_file() else ("", "", "")
-    if first != CHOSEN + _checksum(text):
-        raise OffspanError(
-            f"{path} is there already and is no spec that offspan chose, or was changed since; name another file with --output, or move "
-            "it away."
-        )
+    check_writable(path, _is_as_chosen, "is no spec that offspan chose, or was changed since")
+
+
+def _is_as_chosen(content: bytes) -> bool:
+    first, _, text = content.decode(errors="replace").replace("\r\n", "\n").partition("\n")
+    return first == CHOSEN + _checksum(text)
 
 
 def _checksum(text: str) -> str:

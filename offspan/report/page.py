@@ -20,7 +20,7 @@ from offspan.errors import OffspanError
 from offspan.experiments.registry import load_preset, preset_of
 from offspan.experiments.spec import Spec, to_toml
 from offspan.experiments.store import RunFolder, beside, find_run, find_runs
-from offspan.files import atomic_write_text, excerpt, read_bytes, sentence
+from offspan.files import atomic_write_text, check_writable, excerpt, read_bytes, sentence
 from offspan.report.paper import EXPERIMENTS, Finding, findings
 from offspan.report.results import report
 from offspan.report.tables import Table
@@ -73,10 +73,7 @@ class Section(NamedTuple):
 
 def check_target(path: Path) -> None:
     """Whether a page may be written there: where there is nothing yet, or a page of ours."""
-    if not path.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
-    if path.exists() and not (path.is_file() and _is_ours(path.read_bytes())):
-        raise OffspanError(f"{path} is there already and is no page of offspan; name another file, or move it away.")
+    check_writable(path, _is_ours, "is no page of offspan")
 
 
 def _is_ours(content: bytes) -> bool:
