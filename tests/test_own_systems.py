@@ -369,6 +369,8 @@ def test_a_run_whose_seeds_all_diverge_is_reported(own):
         ),
         ("horizons = [4]", "horizons = [4, 50]", "`horizons` is (4, 50, 8), but must end with the problem's, 8"),
         ("0 = [-1.5, 1.5]", "angle = [-1.5, 1.5]", "has an entry 'angle', but coordinates are numbers"),
+        ("0 = [-1.5, 1.5]", '"²" = [-1.5, 1.5]', "has an entry '²', but coordinates are numbers"),
+        ("0 = [-1.5, 1.5]", "0 = [-1.5, 1.5]\n00 = [-1, 1]", "has an entry '00', but coordinates are numbers"),
         ("0 = [-1.5, 1.5]", "7 = [-1.5, 1.5]", "`region` has an entry '7', but coordinates are 0 to 1"),
         ("[[0.5, 0.0], [-0.4, 0.1]]", "[[0.5, 0.0, 1.0]]", "`seen_states`: [0.5, 0.0, 1.0] has 3 numbers, but a state of the system has 2"),
         (
@@ -379,6 +381,10 @@ def test_a_run_whose_seeds_all_diverge_is_reported(own):
         ('activation = "tanh"', 'activation = "tnah"', "there is no activation 'tnah' (did you mean 'tanh'?)"),
         ("own_plant:make", "own_plant:gone", "own_plant has no such function"),
         ("own_plant:make", "no_such_plant:make", "there is no module 'no_such_plant'"),
+        ("own_plant:make", "own_plant.inner:make", "there is no module 'own_plant.inner'"),
+        ("own_plant:make", "json.no_such:make", "there is no module 'json.no_such'"),
+        ("own_plant:make", ".own_plant:make", "there is no module '.own_plant'"),
+        ("own_plant:make", ":make", "there is no module ''"),
         ("own_plant:make", "own_plant:np", "own_plant has no such function"),
     ],
 )

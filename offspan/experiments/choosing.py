@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import optax
 
-from offspan.errors import OffspanError
+from offspan.errors import OffspanError, check_known
 from offspan.experiments.estimate import check_fits
 from offspan.experiments.lqr import LQRSpec
 from offspan.experiments.network import NetworkSpec
@@ -17,6 +17,7 @@ from offspan.experiments.spec import Matrix, Positive, Rate, Seed, Spec, Strict,
 from offspan.experiments.system import SystemSpec
 from offspan.files import atomic_write_text, check_writable
 from offspan.selection import Selection, select
+from offspan.selection.methods import METHODS
 
 
 class Choose(Strict):
@@ -71,6 +72,7 @@ def _choose(content: dict[str, Any], asked: Choose, path: Path, output: Path | N
         raise OffspanError(f"{source}: `choose.candidates` has a state twice; list each once.")
     if is_lqr and len(rows[0]) != content["dim"][0]:
         raise OffspanError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
+    check_known(f"{source}: there is no method", asked.method, METHODS)
     first = placed(spec_from(_with_states(content, rows, range(asked.k)), source), path, trust_code)
     check_fits(first)
     name = f"{first.name}-{asked.method}"

@@ -1,6 +1,7 @@
 """Controllers for a system of your own: trained from its seen states, many seeds; `audit`, `map` and `select` take the same spec."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -52,7 +53,7 @@ class SystemSpec(Spec):
     @classmethod
     def _of_coordinates(cls, table: dict[str, list[float]] | None) -> dict[str, list[float]] | None:
         for d, (low, high) in (table or {}).items():
-            if not d.isdigit():
+            if not re.fullmatch(r"0|[1-9]\d{0,9}", d, re.ASCII):
                 raise OffspanError(f"has an entry {d!r}, but coordinates are numbers, from 0")
             if low >= high:
                 raise OffspanError(f"has [{low:g}, {high:g}] for coordinate {d}, but must have an interval [low, high]")

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,9 +141,15 @@ class SystemTable(Strict):
         """What the code itself raises comes out as it is."""
         module, _, name = factory.partition(":")
         with _on_path(self.folder):
-            if importlib.util.find_spec(module.partition(".")[0] or "-") is None:
-                raise OffspanError(f"`system.factory` is {factory!r}, but there is no module {module!r} in {self.folder}.")
-            make = getattr(importlib.import_module(module), name or "-", None)
+            missing = OffspanError(f"`system.factory` is {factory!r}, but there is no module {module!r} in {self.folder}.")
+            if not all(module.split(".")):
+                raise missing
+            try:
+                make = getattr(importlib.import_module(module), name or "-", None)
+            except ModuleNotFoundError as error:
+                if not f"{module}.".startswith(f"{error.name}."):  # another one, which the code itself imports
+                    raise
+                raise missing from None
             if not callable(make):
                 raise OffspanError(f"`system.factory` is {factory!r}, but {module} has no such function.")
             made = make()
