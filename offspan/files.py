@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -176,6 +177,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 def arrays_in(file: io.BufferedIOBase, source: str) -> dict[str, np.ndarray]:
     """Likewise of an open file; `source` is named in errors."""
     try:
+        if not zipfile.is_zipfile(file):
+            raise OffspanError("it is no zip archive")
+        file.seek(0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns of a damaged header before it refuses it
             with np.load(file, allow_pickle=False) as arrays:

@@ -272,7 +272,10 @@ MISTAKES = {
     "more seen states than dimensions": (SPEC.replace("seen = [1, 2]", "seen = [4]"), "`seen` asks for 4 basis states"),
     "nothing seen": (SPEC.replace("seen = [1, 2]", ""), "give either `seen`"),
     "no TOML": ("systems = [", "is not a TOML file"),
-    "a name that is a path": (SPEC + 'name = "../elsewhere"', "`name`: String should match pattern"),
+    "a name that is a path": (
+        SPEC + 'name = "../elsewhere"',
+        "`name`: must be letters, digits, `.`, `_` and `-`, and begin with a letter or a digit; give the spec a `name`, or rename the file",
+    ),
     "matrices that are not asymmetric": (
         SPEC.replace('"gaussian"', '"mine"') + "[matrices.mine]\nA = [[1,0,0],[0,1,0],[0,0,1]]\nQ = [[1,1,0],[0,1,0],[0,0,1]]\n",
         "LQR: `Q` is not symmetric",
@@ -283,6 +286,17 @@ MISTAKES = {
     ),
     "an infinite learning rate": (SPEC.replace("0.01", "inf"), "`learning_rate.0`: Input should be a finite number (given: inf)."),
     "a seed beyond all bounds": (SPEC.replace("[7, 8]", "[99999999999999999999]"), "`seeds.0`: Input should be less than 4294967296"),
+    "too many seeds": (SPEC.replace("[7, 8]", "100_001"), "`seeds`: must be 1 to 100,000, or a list (given: 100001)."),
+    "zero seeds": (SPEC.replace("[7, 8]", "0"), "`seeds`: must be 1 to 100,000, or a list (given: 0)."),
+    "a number in place of a system": ("seen_states = [[1.0]]\nsystem = 3", "`system`: must be a table (given: 3)."),
+    "a number in place of matrices": (SPEC + "matrices = 3", "`matrices`: must be a table (given: 3)."),
+    "a text in place of a number": (SPEC.replace("0.01", '"0.01"'), "`learning_rate.0`: Input should be a valid number (given: '0.01')."),
+    "a truth value in place of a number": (SPEC.replace("0.01", "true"), "Input should be a valid number (given: True)."),
+    "a text in place of a truth value": (SPEC + 'quick = "yes"', "`quick`: Input should be a valid boolean (given: 'yes')."),
+    "a file of matrices that is a text": (
+        SPEC.replace('"gaussian"', '"mine"') + '[matrices.mine]\nfile = "spec.toml"\n',
+        "spec.toml is not an .npz file of plain arrays (it is no zip archive).",
+    ),
     "no seeds": (SPEC.replace("[7, 8]", "[]"), "`seeds`: List should have at least 1 item"),
     "no seen": (SPEC.replace("seen = [1, 2]", "seen = []"), "`seen`: List should have at least 1 item"),
     "iterations that are a truth value": (SPEC.replace("2500", "true"), "`iterations`: Input should be a valid integer (given: True)."),
@@ -310,6 +324,11 @@ def test_a_mistake_in_a_spec_gets_its_sentence(tmp_path, mistake):
         load_spec(write(tmp_path / "spec.toml", text))
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_stand_for_numbers(tmp_path):
+    spec = load_spec(write(tmp_path / "spec.toml", SPEC.replace("0.01", "1")))
+    assert spec.digest() == load_spec(write(tmp_path / "spec.toml", SPEC.replace("0.01", "1.0"))).digest()
 
 
 def test_an_unknown_preset_gets_the_nearest_name():

@@ -167,7 +167,7 @@ def test_brackets_in_the_names_of_folders_are_not_markup(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (STRANGE, "should match pattern"),
+        (STRANGE, "must be letters, digits, `.`, `_` and `-`"),
         ("x = " + "[" * 100_000, "is nested too deeply"),
         ("iterations = " + "9" * 5_000, "is not a TOML file"),
         ("iterations = 0x" + "f" * 5_000, "is not a TOML file"),

@@ -1,5 +1,6 @@
 """Ways of training linear controllers, compared on the same systems: where the gradient comes from, noise, long horizons."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -26,10 +27,17 @@ from offspan.training import Batch, Estimator, Exact, Reinforce, TwoPoint, train
 Deviation = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 
 
+def _can_be_printed(name: str) -> str:
+    """In figures and tables."""
+    if not re.fullmatch(r"[^$\\\x00-\x1f|]+", name):
+        raise OffspanError("must be a text on one line, without `$`, `\\` and `|`")
+    return name
+
+
 class Way(Strict):
     """One way of training. `directions` are those of two-point, `rollouts` (from each seen state) those of reinforce."""
 
-    name: str = pydantic.Field(pattern=r"^[^$\\\x00-\x1f|]+$")  # it is printed in figures and tables
+    name: Annotated[str, pydantic.AfterValidator(_can_be_printed)]
     learning_rate: Rate
     iterations: Positive | None = None  # in place of the spec's
     clip: Rate | None = None
