@@ -215,12 +215,12 @@ def audit_controller(
 ) -> None:
     """Where does a controller work, where does it fail, and which initial states should be added? One page of HTML."""
     from offspan.experiments.auditing import audit_file
+    from offspan.experiments.spec import read_toml
     from offspan.report.audit import summary_table, write_page
     from offspan.report.page import check_target
     from offspan.report.tables import terminal_table
 
-    if not spec.is_file():
-        raise OffspanError(f"there is no file {str(spec)!r}.")
+    read_toml(spec)  # which says what is wrong with the file
     path = output or spec.with_suffix(".html")
     check_target(path)
 

@@ -89,13 +89,17 @@ def write_page(
     the folder `stored` has it and `root` has not. Returns a sentence for each run that was left out, as it cannot be read; one that
     is named is an error.
     """
-    check_target(target)
+    if stored is not None and not stored.is_dir():
+        raise OffspanError(f"--stored is {str(stored)!r}, but there is no such folder.")
+    for name in runs:
+        find_run(root, name)  # which says what there is
     every = finished(root)
     of_the_paper = variants(every, list(EXPERIMENTS))
     names = runs or (of_the_paper if paper else [*of_the_paper, *(name for name in every if name not in of_the_paper)])
     claims = None if runs else stored_claims(root)
     if not names and claims is None:
         raise OffspanError(f"there is no finished run in {root} to report on; `offspan reproduce lqr` makes one.")
+    check_target(target)
     sections, left_out = [], []
     for name in names:
         on_run(name)
