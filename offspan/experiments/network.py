@@ -41,6 +41,11 @@ from offspan.training import Batch, NoImprovement, Status, diagnose, train_batch
 OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {"gradient-descent": optax.sgd, "adam": optax.adam}
 
 
+def clipped(optimizer: optax.GradientTransformation, norm: float | None) -> optax.GradientTransformation:
+    """After the norm of the gradient is cut at `norm`, if one is given; the state of both is of one shape either way."""
+    return optax.chain(optax.identity() if norm is None else optax.clip_by_global_norm(norm), optimizer)
+
+
 @functools.cache
 def _transformation(optimizer: str, learning_rate: float) -> optax.GradientTransformation:
     return OPTIMIZERS[optimizer](learning_rate)

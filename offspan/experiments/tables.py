@@ -11,12 +11,11 @@ from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
-import optax
 import pydantic
 
 from offspan.controllers import ACTIVATIONS, MLP, Linear, Observed, load_controller
 from offspan.errors import OffspanError, check_known
-from offspan.experiments.network import OPTIMIZERS, bounded
+from offspan.experiments.network import OPTIMIZERS, bounded, clipped
 from offspan.experiments.registry import system
 from offspan.experiments.spec import Matrix, Number, Positive, Rate, Strict
 from offspan.host import is_hosted
@@ -240,8 +239,7 @@ class TrainingTable(Strict):
 
     def options(self, problem: Problem) -> dict[str, Any]:
         """For `train_batch` and `select`."""
-        cut = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
-        found: dict[str, Any] = {"optimizer": optax.chain(cut, OPTIMIZERS[self.optimizer](self.learning_rate))}
+        found: dict[str, Any] = {"optimizer": clipped(OPTIMIZERS[self.optimizer](self.learning_rate), self.clip)}
         if self.horizons is not None:
             found["horizons"] = self.horizons if self.horizons[-1] == problem.horizon else [*self.horizons, problem.horizon]
         if self.gradient == "two-point" or (self.gradient is None and is_hosted(problem)):
