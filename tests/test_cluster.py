@@ -19,13 +19,14 @@ import pytest
 from offspan import cli
 from offspan.errors import OffspanError
 from offspan.experiments import cluster, worker
+from offspan.experiments.checkpoints import Checkpoint, pack, unpack
 from offspan.experiments.cluster import Dask, is_exposed
 from offspan.experiments.executor import Here
 from offspan.experiments.parts import joined
 from offspan.experiments.registry import kind, load_preset, load_spec
 from offspan.experiments.run import Experiment, run
 from offspan.experiments.spec import Spec
-from offspan.experiments.store import Checkpoint, RunFolder, pack, unpack
+from offspan.experiments.store import RunFolder
 from offspan.experiments.verifying import verify_on
 from offspan.theory.claims import Settings
 from offspan.theory.verify import verify

@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan.cli import app, main
+from offspan.experiments.checkpoints import save_arrays
 from offspan.experiments.registry import spec_from
 from offspan.experiments.run import run
-from offspan.experiments.store import RunFolder, save_arrays
+from offspan.experiments.store import RunFolder
 from offspan.experiments.verifying import check_place
 from offspan.files import arrays_in, atomic_write, atomic_write_text
 

@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
+from offspan.experiments.checkpoints import Checkpoint
 from offspan.experiments.registry import kind, load_preset, load_spec, preset_names
-from offspan.experiments.store import Checkpoint, RunFolder
+from offspan.experiments.store import RunFolder
 
 repeated = pytest.mark.parametrize("part", range(int(os.environ.get("OFFSPAN_FUZZ", "1"))))
 VALUES: list[Any] = [

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 from offspan.audit import Audit, audit
 from offspan.errors import OffspanError
 from offspan.experiments import network, system
+from offspan.experiments.checkpoints import load_arrays, save_arrays
 from offspan.experiments.mapping import as_run
 from offspan.experiments.registry import load_spec, placed
 from offspan.experiments.spec import Arrays
-from offspan.experiments.store import RunFolder, load_arrays, save_arrays
+from offspan.experiments.store import RunFolder
 from offspan.experiments.system import SystemSpec
 from offspan.experiments.tables import ControllerTable
 from offspan.files import lock, make_folder

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from offspan.errors import OffspanError, extra
+from offspan.experiments.checkpoints import pack, unpack
 from offspan.experiments.executor import Kept, Progress, Work, is_done, say_begun_with, versions
 from offspan.experiments.spec import Task
-from offspan.experiments.store import pack, unpack
 from offspan.experiments.worker import devices, difference, environments, perform
 from offspan.files import excerpt, read_bytes
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 
 import offspan
+from offspan.experiments.checkpoints import Checkpoint
 from offspan.experiments.spec import Arrays, OnChunk, Task
-from offspan.experiments.store import Checkpoint
 
 CHECKPOINT_SECONDS = 10.0
 Progress = Callable[[float, str], Any]  # called with the share done, from 0 to 1, and what is being done

@@ -9,11 +9,13 @@ from typing import Any
 import jax
 import xarray as xr
 
+from offspan.experiments.checkpoints import Checkpoint
 from offspan.experiments.estimate import check_fits
 from offspan.experiments.executor import CHECKPOINT_SECONDS, Executor, Here
+from offspan.experiments.provenance import provenance
 from offspan.experiments.registry import kind, spec_from
 from offspan.experiments.spec import Arrays, OnChunk, Spec, to_toml
-from offspan.experiments.store import Checkpoint, RunFolder, provenance
+from offspan.experiments.store import RunFolder
 
 
 def run(

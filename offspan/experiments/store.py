@@ -4,29 +4,24 @@
 """
 
 import hashlib
-import importlib.metadata
 import io
 import json
-import platform
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
-import jax
 import numpy as np
 import xarray as xr
 
-import offspan
 from offspan.errors import OffspanError, nearest
+from offspan.experiments.checkpoints import Checkpoint, checksum, load_arrays, save_arrays
 from offspan.experiments.registry import check_result, kind, load_spec
-from offspan.experiments.spec import Arrays, Spec, result_attributes, to_toml
+from offspan.experiments.spec import Spec, result_attributes, to_toml
 from offspan.files import (
-    arrays_in,
     atomic_write,
     atomic_write_text,
     check_declared,
@@ -34,30 +29,11 @@ from offspan.files import (
     is_there,
     lock,
     make_folder,
-    read_arrays,
     read_bytes,
 )
 
 RESTORE = "put back the file that the run wrote, or move the folder away and run the spec again"
 HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
-
-
-class Checkpoint(NamedTuple):
-    """What a task resumes from, the share of it that is done, the seconds that went into it, and where it ran."""
-
-    arrays: Arrays
-    share: float
-    seconds: float
-    origin: Mapping[str, Any] = {}  # host, processor, device; numbers and texts
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        told = {"share": self.share, "seconds": self.seconds, "origin": json.dumps(dict(self.origin))}
-        return {**self.arrays, **{name: np.asarray(value) for name, value in told.items()}}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Checkpoint":
-        share, seconds = float(arrays.pop("share")), float(arrays.pop("seconds"))
-        return cls(arrays, share, seconds, json.loads(str(arrays.pop("origin", "{}"))))
 
 
 class RunFolder:
@@ -277,77 +253,6 @@ def _check_declared(content: bytes) -> None:
     check_declared(len(content), declared)
 
 
-def provenance(spec: Spec) -> dict[str, Any]:
-    """Where a result comes from; asked at the start, since a checkout may move on while a long run goes on with the code it loaded."""
-    packages = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "xarray")
-    device = jax.devices()[0]
-    return {
-        "offspan": offspan.__version__,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in packages},
-        "machine": {"system": platform.system(), "processor": platform.machine()},
-        "devices": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
-        "precision": spec.precision,
-        "seeds": spec.seeds,
-    }
-
-
-def _commit() -> str | None:
-    """The commit of the checkout that offspan runs from, if it is one; with a plus sign if files differ from it."""
-    package = Path(offspan.__file__)
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(package.parent), *arguments], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", package.name)  # an environment may lie in a checkout of something else
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def save_arrays(path: Path, arrays: Arrays, digest: str) -> None:
-    """With a checksum, and the digest of what they belong to."""
-
-    def write(path: Path) -> None:
-        with path.open("wb") as file:
-            _write_arrays(file, arrays, digest)
-
-    atomic_write(path, write)
-
-
-def load_arrays(path: Path, digest: str) -> dict[str, np.ndarray]:
-    """Of `save_arrays`, whole and of this digest."""
-    return _checked(read_arrays(path), digest)
-
-
-def pack(checkpoint: Checkpoint, digest: str) -> bytes:
-    """To be sent to another process: what `save_arrays` writes."""
-    file = io.BytesIO()
-    _write_arrays(file, checkpoint.to_arrays(), digest)
-    return file.getvalue()
-
-
-def unpack(content: bytes, digest: str) -> Checkpoint:
-    """Of `pack`, whole and of this digest."""
-    return Checkpoint.from_arrays(_checked(arrays_in(io.BytesIO(content), "what was sent"), digest))
-
-
-def _write_arrays(file: io.BufferedIOBase, arrays: Arrays, digest: str) -> None:
-    content = {**arrays, "digest": np.asarray(digest)}
-    np.savez(file, allow_pickle=False, checksum=np.asarray(_checksum(content)), **content)
-
-
-def _checked(arrays: dict[str, np.ndarray], digest: str) -> dict[str, np.ndarray]:
-    if str(arrays.pop("checksum", "")) != _checksum(arrays):
-        raise OffspanError("it is not as it was written")
-    if str(arrays.pop("digest")) != digest:
-        raise OffspanError("it belongs to another spec")
-    return arrays
-
-
 def _checksum_of_result(result: xr.Dataset) -> str:
     """Of all numbers, texts and attributes but the checksum itself, the same before a file is written and after it is read."""
 
@@ -358,15 +263,7 @@ def _checksum_of_result(result: xr.Dataset) -> str:
     arrays = {str(name): variable.values for name, variable in result.variables.items()}
     arrays = {name: values if values.dtype.kind in "fiub" else np.asarray(plain(values)) for name, values in arrays.items()}
     shapes = {f"axes of {name}": np.asarray(plain(variable.dims)) for name, variable in result.variables.items()}
-    return _checksum({**texts, **arrays, **shapes})
-
-
-def _checksum(arrays: dict[str, np.ndarray]) -> str:
-    """Of all numbers, their names, types and shapes."""
-    found = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
-    return found.hexdigest()
+    return checksum({**texts, **arrays, **shapes})
 
 
 def difference(stored: Spec, given: Spec) -> str:

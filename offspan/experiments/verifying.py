@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from offspan.errors import OffspanError
+from offspan.experiments.checkpoints import Checkpoint
 from offspan.experiments.executor import Executor, Progress
 from offspan.experiments.spec import Arrays, OnChunk, Task
-from offspan.experiments.store import Checkpoint
 from offspan.files import check_folder, check_writable, is_there
 from offspan.theory.claims import Claim, Settings
 from offspan.theory.verify import STATEMENTS, checked_settings, claims_of
