@@ -17,7 +17,7 @@ from rich.text import Text
 import offspan
 from offspan.errors import OffspanError, check_known
 from offspan.files import make_folder, printable, sentence
-from offspan.terminal import Stopped, console, progress_of, status
+from offspan.terminal import Stopped, console, progress_of, status, stoppable
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 show_tracebacks = False  # of errors that are a person's to mend; of others they are always shown
@@ -128,15 +128,16 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
         result = run(spec, folder, progress, executor=executor, doing=lambda what: progress(None, f"{spec.name}: {what}"))
     if other is None and (name := getattr(spec, "compare_with", None)):
         console.print(f"Drawn alone: for the comparison with {name}, reproduce that first.")
-    made = report(result, other)
-    console.print(terminal_table(made.tables["table"]))
-    tables = {
-        f"{name}.{suffix}": write(table)
-        for suffix, write in (("md", markdown_table), ("tex", latex_table))
-        for name, table in made.tables.items()
-    }
-    with status("drawing …"):
-        written = RunFolder(folder / spec.name).save_report(made.figures(), tables, made.animations())
+    with stoppable(kept):
+        made = report(result, other)
+        console.print(terminal_table(made.tables["table"]))
+        tables = {
+            f"{name}.{suffix}": write(table)
+            for suffix, write in (("md", markdown_table), ("tex", latex_table))
+            for name, table in made.tables.items()
+        }
+        with status("drawing …"):
+            written = RunFolder(folder / spec.name).save_report(made.figures(), tables, made.animations())
     console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 
@@ -350,7 +351,7 @@ def verify(
         atomic_write_text(target / name, text)
     console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)
     if figures:
-        with status("drawing …"):
+        with stoppable(lambda: "the claims are written"), status("drawing …"):
             written = RunFolder(target).save_report(theory_figures(), {})
         console.print("Figures and their data: " + ", ".join(str(path) for path in written), soft_wrap=True)
     if not all(claim.holds for claim in claims):

@@ -26,7 +26,7 @@ from typing import Any
 
 from offspan.errors import OffspanError, extra
 from offspan.experiments.checkpoints import pack, unpack
-from offspan.experiments.executor import Kept, Progress, Work, is_done, say_begun_with, versions
+from offspan.experiments.executor import CheckpointStore, Progress, Work, is_done, say_begun_with, versions
 from offspan.experiments.spec import Task
 from offspan.experiments.worker import devices, difference, environments, perform
 from offspan.files import excerpt, read_bytes
@@ -65,7 +65,7 @@ class Dask:
                 with contextlib.suppress(Exception):  # of a cluster that has gone
                     part.close(timeout=2)
 
-    def run(self, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress) -> None:
+    def run(self, work: Work, tasks: Sequence[Task], kept: CheckpointStore, progress: Progress) -> None:
         """Workers that end unexpectedly are replaced, and their tasks run again."""
         work.check_travels(this_machine=self.address is None)
         done = {task.name for task in tasks if is_done(kept.get(task.name))}
@@ -77,7 +77,7 @@ class Dask:
         if self._client is not None:
             return
         for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # they tell of lost workers in pages; `say` does in a line
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # Dask logs lost workers at length; we print one line
         if self.address is None:
             doing(f"starting {self.workers} workers")
             with _without_interrupts():
@@ -112,7 +112,7 @@ class Dask:
 class _Tasks:
     """The tasks of one work on their way: a bounded number is with the cluster, so that thousands of them fill no memory."""
 
-    def __init__(self, dask: Dask, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress):
+    def __init__(self, dask: Dask, work: Work, tasks: Sequence[Task], kept: CheckpointStore, progress: Progress):
         self.dask, self.work, self.tasks, self.kept, self.progress = dask, work, tasks, kept, progress
         self.client: Any = dask._client
         self.run = uuid.uuid4().hex

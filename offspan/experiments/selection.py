@@ -69,7 +69,8 @@ class SelectionSpec(Networks):
         problem = self.make_problem(self.seeds[0])
         if self.candidates is not None and len(self.candidates[0]) > problem.state_dim:
             raise OffspanError(
-                f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {problem.state_dim} numbers"
+                f"`candidates` has states of length {len(self.candidates[0])}, but a state of the problem has {problem.state_dim} "
+                "coordinates"
             )
         pool = self.pool()
         check_pool("the comparison", problem, pool, self.choose)

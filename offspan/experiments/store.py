@@ -58,19 +58,19 @@ class RunFolder:
 
     def _claim(self, spec: Spec) -> None:
         stored = self.spec() if self.spec_file.exists() else None
-        halves = {path for path in self.path.iterdir() if HALF_WRITTEN.fullmatch(path.name)}
+        leftovers = {path for path in self.path.iterdir() if HALF_WRITTEN.fullmatch(path.name)}
         if stored is None or stored.digest() != spec.digest():
             if stored is not None and (self.is_complete() or self.checkpoints.exists()):
                 raise OffspanError(
                     f"{self.path} holds a run of another spec ({difference(stored, spec)}); give yours another `name`, "
                     "or move that folder away."
                 )
-            if set(self.path.iterdir()) - halves - {self.spec_file}:
+            if set(self.path.iterdir()) - leftovers - {self.spec_file}:
                 raise OffspanError(
                     f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away."
                 )
-        for half in halves:
-            half.unlink(missing_ok=True)
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
         if stored is not None and stored.digest() == spec.digest():
             return
         atomic_write_text(self.spec_file, to_toml(spec))
@@ -184,8 +184,8 @@ class RunFolder:
         if "spec_digest" in result.attrs:
             differs = result.attrs["spec_digest"] != spec.digest()
         else:
-            told = result_attributes(spec)
-            differs = any(result.attrs[key] != told[key] for key in ("iterations", "precision"))
+            expected = result_attributes(spec)
+            differs = any(result.attrs[key] != expected[key] for key in ("iterations", "precision"))
         if differs:
             raise OffspanError(
                 f"{self.result_file} is the result of another spec than {self.spec_file.name} beside it; put back the spec that it "

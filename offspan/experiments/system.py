@@ -144,8 +144,8 @@ def run_task(spec: SystemSpec, name: str, needed: Mapping[str, Arrays], resume: 
     X, costs = zip(*(trajectories_of(problem, controller, seen) for controller in batch.controllers), strict=True)
     layers = {f"{name}{i}": values for i, layer in enumerate(layers_of(batch)) for name, values in zip("Wb", layer, strict=True)}
     described = {"horizon": problem.horizon, "state_names": problem.coordinates, "control_bounds": problem.control_bounds}
-    told = {name: np.asarray(json.dumps(value, default=lambda array: np.asarray(array).tolist())) for name, value in described.items()}
-    return {**batch.to_arrays(), **layers, "trajectories": np.stack(X), "costs": np.stack(costs), "seen": seen, **told}
+    metadata = {name: np.asarray(json.dumps(value, default=lambda array: np.asarray(array).tolist())) for name, value in described.items()}
+    return {**batch.to_arrays(), **layers, "trajectories": np.stack(X), "costs": np.stack(costs), "seen": seen, **metadata}
 
 
 def to_dataset(spec: SystemSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
