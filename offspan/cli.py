@@ -16,8 +16,8 @@ from rich.text import Text
 
 import offspan
 from offspan.errors import OffspanError, check_known
-from offspan.files import make_folder, sentence
-from offspan.terminal import Stopped, console, progress_of, status
+from offspan.files import make_folder, printable, sentence
+from offspan.terminal import Stopped, console, progress_of, status, stoppable
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 show_tracebacks = False  # of errors that are a person's to mend; of others they are always shown
@@ -110,7 +110,7 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
     from offspan.experiments.estimate import announcement
     from offspan.experiments.executor import Here
     from offspan.experiments.run import run
-    from offspan.experiments.store import RunFolder
+    from offspan.experiments.store import RunFolder, beside
     from offspan.report.results import report
     from offspan.report.tables import latex_table, markdown_table, terminal_table
 
@@ -121,24 +121,23 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
         has = any(there.checkpoints.glob("[!.]*.npz"))  # the others are half written
         return f"what was done of {spec.name} is kept, and the same command resumes from there" if has else "nothing was done yet"
 
+    other = beside(spec, folder)
     if not RunFolder(folder / spec.name).is_complete() and isinstance(executor, Here) and (said := announcement(spec)):
         console.print(said, soft_wrap=True)
     with progress_of(spec.name, kept) as progress:
         result = run(spec, folder, progress, executor=executor, doing=lambda what: progress(None, f"{spec.name}: {what}"))
-    other = getattr(spec, "compare_with", None)
-    beside = RunFolder(folder / other) if other else None
-    if beside is not None and not beside.is_complete():
-        console.print(f"Drawn alone: for the comparison with {other}, reproduce that first.")
-        beside = None
-    made = report(result, beside.load_result() if beside else None)
-    console.print(terminal_table(made.tables["table"]))
-    tables = {
-        f"{name}.{suffix}": write(table)
-        for suffix, write in (("md", markdown_table), ("tex", latex_table))
-        for name, table in made.tables.items()
-    }
-    with status("drawing …"):
-        written = RunFolder(folder / spec.name).save_report(made.figures(), tables, made.animations())
+    if other is None and (name := getattr(spec, "compare_with", None)):
+        console.print(f"Drawn alone: for the comparison with {name}, reproduce that first.")
+    with stoppable(kept):
+        made = report(result, other)
+        console.print(terminal_table(made.tables["table"]))
+        tables = {
+            f"{name}.{suffix}": write(table)
+            for suffix, write in (("md", markdown_table), ("tex", latex_table))
+            for name, table in made.tables.items()
+        }
+        with status("drawing …"):
+            written = RunFolder(folder / spec.name).save_report(made.figures(), tables, made.animations())
     console.print("Figures, their data and tables: " + ", ".join(str(path) for path in written), soft_wrap=True)
 
 
@@ -217,12 +216,12 @@ def audit_controller(
 ) -> None:
     """Where does a controller work, where does it fail, and which initial states should be added? One page of HTML."""
     from offspan.experiments.auditing import audit_file
+    from offspan.experiments.spec import read_toml
     from offspan.report.audit import summary_table, write_page
     from offspan.report.page import check_target
     from offspan.report.tables import terminal_table
 
-    if not spec.is_file():
-        raise OffspanError(f"there is no file {str(spec)!r}.")
+    read_toml(spec)  # which says what is wrong with the file
     path = output or spec.with_suffix(".html")
     check_target(path)
 
@@ -257,7 +256,7 @@ def list_all(folder: Root = RUNS) -> None:
     )
     for run in find_runs(folder):
         seconds = run.provenance().get("seconds")
-        runs.add_row(run.path.name, run.state(), str(seconds) if isinstance(seconds, float) else "")
+        runs.add_row(printable(run.path.name), run.state(), str(seconds) if isinstance(seconds, float) else "")
     console.print(runs if runs.row_count else f"\nNo runs in {folder} yet.")
 
 
@@ -280,7 +279,8 @@ def show(
             "--csv gives the main table's numbers; the data behind figures and other tables are CSV files in the run's figures/."
         )
     if csv:
-        print(shown.data.to_csv(index=False), end="")
+        for line in shown.data.to_csv(index=False).splitlines():
+            print(printable(line))
     else:
         console.print(terminal_table(shown.tables[table]))
 
@@ -304,9 +304,10 @@ def write_page(
     usual = "paper" if paper else "-".join(["report", *named]) if len(named) <= 3 else f"report-{len(named)}-runs"
     target = output or folder / f"{usual}.html"
     with status("drawing …") as update:
-        left_out = write(folder, named, paper=paper, target=target, on_run=lambda name: update(f"drawing {name} …"), stored=stored)
+        on_run = lambda name: update(f"drawing {printable(name)} …")  # noqa: E731
+        left_out = write(folder, named, paper=paper, target=target, on_run=on_run, stored=stored)
     for reason in left_out:
-        console.print(f"Left out: {reason}", soft_wrap=True)
+        console.print(f"Left out: {printable(reason)}", soft_wrap=True)
     console.print(f"The report: {target} (open it in a browser)", soft_wrap=True)
 
 
@@ -325,7 +326,7 @@ def verify(
 ) -> None:
     """Checks the paper's statements: what each predicts against what is measured by another route; exit code 1 when a claim fails."""
     from offspan.experiments.store import RunFolder
-    from offspan.experiments.verifying import verify_on
+    from offspan.experiments.verifying import check_place, verify_on
     from offspan.files import atomic_write_text
     from offspan.report.theory import json_claims, markdown_claims, statement_text, terminal_claims, theory_figures
     from offspan.theory import verify as theory
@@ -339,18 +340,18 @@ def verify(
     settings = theory.Settings(dim, horizon, seeds)
     asked = labels or list(theory.STATEMENTS)
     width = max(map(len, asked))
+    target, stem = folder / "verify", "some-claims" if labels else "claims"  # one statement alone leaves the whole verification as it is
+    check_place(target, [f"{stem}.md", f"{stem}.json"])
     with _executor(cluster) as executor, progress_of("verify", lambda: "no claims were written") as progress:
         claims = verify_on(executor, labels or (), settings, lambda share, doing: progress(share, f"{doing:{width}}"))
     console.print(terminal_claims(claims, settings))
-    target = folder / "verify"
     make_folder(target)
-    stem = "some-claims" if labels else "claims"  # one statement alone leaves the whole verification as it is
     texts = {f"{stem}.md": markdown_claims(claims, settings), f"{stem}.json": json_claims(claims, settings, offspan.__version__)}
     for name, text in texts.items():
         atomic_write_text(target / name, text)
     console.print("With statements, routes and tolerances: " + ", ".join(str(target / name) for name in texts), soft_wrap=True)
     if figures:
-        with status("drawing …"):
+        with stoppable(lambda: "the claims are written"), status("drawing …"):
             written = RunFolder(target).save_report(theory_figures(), {})
         console.print("Figures and their data: " + ", ".join(str(path) for path in written), soft_wrap=True)
     if not all(claim.holds for claim in claims):
@@ -405,8 +406,7 @@ def main() -> None:
             sys.exit(Stopped.exit_code())
         if show_tracebacks or not isinstance(error, OffspanError | OSError):
             raise
-        said = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in sentence(error))  # no escape sequences from a file
-        print(f"offspan: {said}", file=sys.stderr)
+        print(f"offspan: {printable(sentence(error))}", file=sys.stderr)
         sys.exit(2)
 
 

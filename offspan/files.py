@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +32,11 @@ def sentence(error: Exception) -> str:
     return f"{error.strerror}." if error.filename is None else f"{error.filename}: {error.strerror}."
 
 
+def printable(text: str) -> str:
+    """For a terminal: with escape sequences, and whatever else is not a character to be seen, written out."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def excerpt(error: Exception) -> str:
     """What an error says of a file, for the middle of a sentence: its first line, and not all of it where it quotes the file."""
     text = (sentence(error).splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -48,9 +54,31 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise OffspanError(
-            f"{path} cannot be a folder, as there is a file of that name, or of one above it; name another folder, or move the file away."
-        ) from None
+        raise _no_folder(path) from None
+
+
+def _no_folder(path: Path) -> OffspanError:
+    return OffspanError(
+        f"{path} cannot be a folder, as there is a file of that name, or of one above it; name another folder, or move the file away."
+    )
+
+
+def check_folder(path: Path) -> None:
+    """Raises where `make_folder` would, or where nothing may be written to that folder; makes nothing."""
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if not there.is_dir():
+        raise _no_folder(path)
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OffspanError(f"nothing may be written to the folder {str(there)!r}; name another one.")
+
+
+def check_writable(path: Path, is_ours: Callable[[bytes], bool], what: str) -> None:
+    """Raises where a file cannot be written, or something is there already whose content is not ours; `what` says what that is."""
+    if not path.parent.is_dir():
+        raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
+    check_folder(path.parent)
+    if (path.exists() or path.is_symlink()) and not (path.is_file() and is_ours(path.read_bytes())):
+        raise OffspanError(f"{path} is there already and {what}; name another place, or move it away.")
 
 
 def atomic_write(path: Path, write: Callable[[Path], Any]) -> None:
@@ -149,6 +177,9 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 def arrays_in(file: io.BufferedIOBase, source: str) -> dict[str, np.ndarray]:
     """Likewise of an open file; `source` is named in errors."""
     try:
+        if not zipfile.is_zipfile(file):
+            raise OffspanError("it is no zip archive")
+        file.seek(0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # NumPy warns of a damaged header before it refuses it
             with np.load(file, allow_pickle=False) as arrays:

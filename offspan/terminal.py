@@ -22,11 +22,23 @@ PATIENCE = 8.0  # seconds in which a signal must have ended the command
 
 
 @contextmanager
-def progress_of(name: str, kept: Callable[[], str]) -> Iterator[Any]:
-    """A progress bar, or lines where there is no terminal, as a function of the share done and of what is being done, or None.
+def stoppable(kept: Callable[[], str]) -> Iterator[None]:
+    """A signal ends the command with a sentence, of which `kept` is the part that says what is left."""
+    Stopped.in_hand.append(kept)
+    try:
+        yield
+    except BaseException as error:
+        if Stopped.by is None and not isinstance(error, KeyboardInterrupt):
+            raise
+        Stopped.tell()
+        raise typer.Exit(Stopped.exit_code()) from None
+    finally:
+        Stopped.in_hand.remove(kept)
 
-    A signal ends the command with a sentence, of which `kept` is the part that says what is left.
-    """
+
+@contextmanager
+def progress_of(name: str, kept: Callable[[], str]) -> Iterator[Any]:
+    """A progress bar, or lines where there is no terminal, as a function of the share done and of what is being done, or None."""
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %")
     bar = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal)
     task = bar.add_task(name, total=1.0)
@@ -41,20 +53,12 @@ def progress_of(name: str, kept: Callable[[], str]) -> Iterator[Any]:
             raise Stopped
         bar.update(task, completed=share, description=doing)
 
-    Stopped.in_hand.append(kept)
-    try:
+    with stoppable(kept):
         with bar, _lines(line):
             yield progress
             bar.update(task, completed=1.0, description=name)
         if not console.is_terminal:
             console.print(line(), soft_wrap=True)
-    except BaseException as error:
-        if Stopped.by is None and not isinstance(error, KeyboardInterrupt):
-            raise
-        Stopped.tell()
-        raise typer.Exit(Stopped.exit_code()) from None
-    finally:
-        Stopped.in_hand.remove(kept)
 
 
 @contextmanager

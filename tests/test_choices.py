@@ -363,6 +363,7 @@ method = "farthest"
         (("k = 1", "count = 1"), "there is no key 'choose.count'"),
         (("k = 1", "k = 1\nseeed = 2"), "there is no key 'choose.seeed' (did you mean 'seed'?)"),
         (("gramian-logdet", "gramian-logdat"), "there is no method 'gramian-logdat' (did you mean 'gramian-logdet'?)"),
+        (("gramian-logdet", "a/b"), "there is no method 'a/b'; there are "),
         (("learning_rate = [0.01]", "learning_rate = [0.01, 0.02]"), "give one of each"),
         (("k = 1", "k = 1\ncandidates = [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]"), "`choose.candidates` has a state twice"),
         (("dim = [3]", "dim = 3"), "`dim` is 3, but must be a list of one number here, such as [3]"),

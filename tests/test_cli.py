@@ -282,6 +282,21 @@ def test_only_what_is_true_is_said_of_what_is_kept(tmp_path, monkeypatch, made, 
     assert f"offspan: stopped; {said}.\n" in done.output
 
 
+def test_a_result_is_said_to_be_kept_where_its_drawing_is_stopped(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "result.nc").write_text("")
+    (tmp_path / "mine.toml").write_text(SPEC)
+    monkeypatch.setattr("offspan.experiments.run.run", lambda *_, **__: None)
+    monkeypatch.setattr("offspan.report.results.report", interrupted)
+    monkeypatch.setattr(terminal.Stopped, "told", False)
+    done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "mine.toml"), "--folder", str(tmp_path)])
+    assert done.exit_code == 130
+    assert "offspan: stopped; the result of mine is kept, and the same command draws it.\n" in done.output
+
+
 def test_progress_in_a_pipe_is_plain_lines_from_time_to_time(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "LINE_SECONDS", 0.02)
     with terminal.progress_of("mine", str) as progress:

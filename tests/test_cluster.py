@@ -19,13 +19,14 @@ import pytest
 from offspan import cli
 from offspan.errors import OffspanError
 from offspan.experiments import cluster, worker
+from offspan.experiments.checkpoints import Checkpoint, pack, unpack
 from offspan.experiments.cluster import Dask, is_exposed
 from offspan.experiments.executor import Here
 from offspan.experiments.parts import joined
 from offspan.experiments.registry import kind, load_preset, load_spec
 from offspan.experiments.run import Experiment, run
 from offspan.experiments.spec import Spec
-from offspan.experiments.store import Checkpoint, RunFolder, pack, unpack
+from offspan.experiments.store import RunFolder
 from offspan.experiments.verifying import verify_on
 from offspan.theory.claims import Settings
 from offspan.theory.verify import verify
@@ -337,12 +338,24 @@ def test_nobody_answers(tmp_path, monkeypatch):
         ("http://host", "--cluster is 'http://host', but must be"),
         ("empty.json", "--cluster: empty.json is not a scheduler file of Dask (JSON with an `address`)."),
         (".", "--cluster: . is not a scheduler file"),
+        ("tcp://localhost", "--cluster is 'tcp://localhost', but must be a host and a port, such as tcp://host:8786 or tls://host:8786."),
+        ("tcp://localhost:abc", "--cluster is 'tcp://localhost:abc', but must be a host and a port"),
+        ("tcp://localhost:99999", "--cluster is 'tcp://localhost:99999', but must be a host and a port"),
+        ("tcp://:8786", "--cluster is 'tcp://:8786', but must be a host and a port"),
+        ("tcp://localhost:8786/", "--cluster is 'tcp://localhost:8786/', but must be a host and a port"),
+        ("tcp://[::1", "--cluster is 'tcp://[::1', but must be a host and a port"),
+        ("number.json", "--cluster: the `address` in number.json is 5, but must be a host and a port"),
+        ("ucx.json", "--cluster: the `address` in ucx.json is 'ucx://host:8786', but must be a host and a port"),
+        ("tls://host:8786", "--cluster is 'tls://host:8786', but Dask has no certificates here: name them in its configuration"),
+        (f"tcp://{'a' * 70}:8786", f"--cluster: no scheduler answers at tcp://{'a' * 70}:8786 ("),
     ],
 )
 def test_a_place_that_is_none(tmp_path, monkeypatch, capsys, place, sentence):
     (tmp_path / "empty.json").write_text("{}")
+    (tmp_path / "number.json").write_text('{"address": 5}')
+    (tmp_path / "ucx.json").write_text('{"address": "ucx://host:8786"}')
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["offspan", "reproduce", "lqr", "--quick", "--cluster", place])
+    monkeypatch.setattr(sys, "argv", ["offspan", "verify", "prop:shift", "--cluster", place])
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2

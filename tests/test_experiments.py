@@ -1,6 +1,7 @@
 """Specs at the door, runs that nothing can break, and what is on disk."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,14 +13,16 @@ import jax
 import numpy as np
 import pytest
 import xarray as xr
+from typer.testing import CliRunner
 
 import offspan
+from offspan.cli import app
 from offspan.experiments import executor
 from offspan.experiments.lqr import LQRSpec, distinct_runs
-from offspan.experiments.registry import load_preset, load_spec, preset_names, presets_for
+from offspan.experiments.registry import load_preset, load_spec, preset_names, presets_for, spec_from
 from offspan.experiments.run import run
 from offspan.experiments.spec import to_toml
-from offspan.experiments.store import RunFolder
+from offspan.experiments.store import RunFolder, beside, difference
 from offspan.report.results import report
 
 SPEC = """
@@ -269,7 +272,10 @@ MISTAKES = {
     "more seen states than dimensions": (SPEC.replace("seen = [1, 2]", "seen = [4]"), "`seen` asks for 4 basis states"),
     "nothing seen": (SPEC.replace("seen = [1, 2]", ""), "give either `seen`"),
     "no TOML": ("systems = [", "is not a TOML file"),
-    "a name that is a path": (SPEC + 'name = "../elsewhere"', "`name`: String should match pattern"),
+    "a name that is a path": (
+        SPEC + 'name = "../elsewhere"',
+        "`name`: must be letters, digits, `.`, `_` and `-`, and begin with a letter or a digit; give the spec a `name`, or rename the file",
+    ),
     "matrices that are not asymmetric": (
         SPEC.replace('"gaussian"', '"mine"') + "[matrices.mine]\nA = [[1,0,0],[0,1,0],[0,0,1]]\nQ = [[1,1,0],[0,1,0],[0,0,1]]\n",
         "LQR: `Q` is not symmetric",
@@ -280,6 +286,17 @@ MISTAKES = {
     ),
     "an infinite learning rate": (SPEC.replace("0.01", "inf"), "`learning_rate.0`: Input should be a finite number (given: inf)."),
     "a seed beyond all bounds": (SPEC.replace("[7, 8]", "[99999999999999999999]"), "`seeds.0`: Input should be less than 4294967296"),
+    "too many seeds": (SPEC.replace("[7, 8]", "100_001"), "`seeds`: must be 1 to 100,000, or a list (given: 100001)."),
+    "zero seeds": (SPEC.replace("[7, 8]", "0"), "`seeds`: must be 1 to 100,000, or a list (given: 0)."),
+    "a number in place of a system": ("seen_states = [[1.0]]\nsystem = 3", "`system`: must be a table (given: 3)."),
+    "a number in place of matrices": (SPEC + "matrices = 3", "`matrices`: must be a table (given: 3)."),
+    "a text in place of a number": (SPEC.replace("0.01", '"0.01"'), "`learning_rate.0`: Input should be a valid number (given: '0.01')."),
+    "a truth value in place of a number": (SPEC.replace("0.01", "true"), "Input should be a valid number (given: True)."),
+    "a text in place of a truth value": (SPEC + 'quick = "yes"', "`quick`: Input should be a valid boolean (given: 'yes')."),
+    "a file of matrices that is a text": (
+        SPEC.replace('"gaussian"', '"mine"') + '[matrices.mine]\nfile = "spec.toml"\n',
+        "spec.toml is not an .npz file of plain arrays (it is no zip archive).",
+    ),
     "no seeds": (SPEC.replace("[7, 8]", "[]"), "`seeds`: List should have at least 1 item"),
     "no seen": (SPEC.replace("seen = [1, 2]", "seen = []"), "`seen`: List should have at least 1 item"),
     "iterations that are a truth value": (SPEC.replace("2500", "true"), "`iterations`: Input should be a valid integer (given: True)."),
@@ -309,6 +326,11 @@ def test_a_mistake_in_a_spec_gets_its_sentence(tmp_path, mistake):
     assert "\n" not in str(caught.value)
 
 
+def test_whole_numbers_stand_for_numbers(tmp_path):
+    spec = load_spec(write(tmp_path / "spec.toml", SPEC.replace("0.01", "1")))
+    assert spec.digest() == load_spec(write(tmp_path / "spec.toml", SPEC.replace("0.01", "1.0"))).digest()
+
+
 def test_an_unknown_preset_gets_the_nearest_name():
     with pytest.raises(ValueError, match=r"there is no preset 'lqr-big' \(did you mean 'lqr"):
         load_preset("lqr-big")
@@ -320,6 +342,26 @@ def test_a_folder_of_another_spec_is_refused_with_the_difference(spec, tmp_path)
     with pytest.raises(ValueError, match=r"holds a run of another spec \(`iterations` is 2500 there and 100 here\)"):
         run(spec.model_copy(update={"iterations": 100}), tmp_path, ignore)
     assert (tmp_path / "small" / "result.nc").read_bytes() == stored
+
+
+def test_the_difference_of_two_specs_names_what_only_one_of_them_has():
+    stored = load_preset("pendulum")
+    given = spec_from({**stored.model_dump(), "settings": {"horizon": 5}}, "test")
+    assert difference(stored, given) == "`settings.horizon` is None there and 5 here"
+    assert difference(given, stored) == "`settings.horizon` is 5 there and None here"
+
+
+def test_a_run_is_compared_with_one_of_its_kind_or_with_none(tmp_path):
+    """Said before it trains, and by a report, which goes on without it."""
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "results" / "shift-regularized", tmp_path / "starts")
+    path = write(tmp_path / "small.toml", SPEC + 'compare_with = "starts"')
+    said = "small: `compare_with` names starts, a run of the kind starts; name one of the kind lqr, or leave it out."
+    assert str(CliRunner().invoke(app, ["run", str(path), "--folder", str(tmp_path)]).exception) == said
+    with pytest.raises(offspan.OffspanError) as caught:
+        beside(load_spec(path), tmp_path)
+    assert str(caught.value) == said
+    with pytest.raises(ValueError, match="`compare_with`"):
+        load_spec(write(path, path.read_text().replace('"starts"', '"../starts"')))
 
 
 def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):

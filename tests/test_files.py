@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan.cli import app, main
+from offspan.experiments.checkpoints import save_arrays
 from offspan.experiments.registry import spec_from
 from offspan.experiments.run import run
-from offspan.experiments.store import RunFolder, save_arrays
+from offspan.experiments.store import RunFolder
+from offspan.experiments.verifying import check_place
 from offspan.files import arrays_in, atomic_write, atomic_write_text
 
 SPEC = {"name": "small", "systems": ["shift"], "dim": [3], "horizon": [3], "seen": [1], "learning_rate": [0.01], "iterations": 20}
@@ -124,6 +126,35 @@ def test_a_page_is_written_over_nothing_but_a_page(tmp_path):
         assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path / "runs"), "--output", str(page)]).exit_code == 0
 
 
+def test_a_link_to_nothing_is_not_written_over(tmp_path):
+    (tmp_path / "lab.html").symlink_to(tmp_path / "elsewhere")
+    result = CliRunner().invoke(app, ["lab", "--no-open", "--output", str(tmp_path / "lab.html")])
+    assert "lab.html is there already and is no page of offspan" in str(result.exception)
+    assert (tmp_path / "lab.html").is_symlink()
+
+
+def test_claims_are_written_over_nothing_but_claims(tmp_path, monkeypatch):
+    """Said before they are computed; the stored ones, and those of earlier versions, are claims."""
+    monkeypatch.setattr("offspan.experiments.verifying.verify_on", lambda *_: pytest.fail("it computes"))
+
+    def said() -> str:
+        return str(CliRunner().invoke(app, ["verify", "prop:shift", "--folder", str(tmp_path)]).exception)
+
+    stored = Path(__file__).parents[1] / "docs" / "results" / "verify"
+    (tmp_path / "verify").mkdir()
+    check_place(stored, ["claims.md", "claims.json"])
+    for name in ("some-claims.md", "some-claims.json"):
+        (tmp_path / "verify" / name).write_text("# Notes\n")
+        assert f"{name} is there already and was not written by offspan verify; name another place" in said()
+        assert (tmp_path / "verify" / name).read_text() == "# Notes\n"
+        shutil.copy(stored / name.removeprefix("some-"), tmp_path / "verify" / name)
+    (tmp_path / "verify" / "spec.toml").write_text("")
+    assert "verify holds a run; name another folder" in said()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests may run as root, whom no permission stops
+    with pytest.raises(offspan.OffspanError, match=r"nothing may be written to the folder '.*verify'; name another one"):
+        check_place(tmp_path / "verify" / "in" / "it", [])
+
+
 def test_brackets_in_the_names_of_folders_are_not_markup(tmp_path):
     runs = tmp_path / "runs[/old]"
     trained(runs)
@@ -137,7 +168,7 @@ def test_brackets_in_the_names_of_folders_are_not_markup(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (STRANGE, "should match pattern"),
+        (STRANGE, "must be letters, digits, `.`, `_` and `-`"),
         ("x = " + "[" * 100_000, "is nested too deeply"),
         ("iterations = " + "9" * 5_000, "is not a TOML file"),
         ("iterations = 0x" + "f" * 5_000, "is not a TOML file"),
@@ -161,6 +192,23 @@ def test_escape_sequences_of_a_file_do_not_reach_the_terminal(tmp_path, capsys, 
     said = capsys.readouterr().err
     assert "\x1b" not in said
     assert "x1b[31mred" in said
+
+
+def test_neither_do_those_in_the_name_of_a_folder_or_in_a_result(tmp_path):
+    """A stranger's run: its folder, the attributes and the names of systems in its result, and a spec that cannot be read."""
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "results" / "lqr-random-abq", tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    result = folder.load_result().assign_coords(system=["\x1b[31mred"])
+    folder.save_result(folder.spec(), result.assign_attrs(name="\x1b]0;title\x07"), {})
+    (tmp_path / "\x1b[2J").mkdir()
+    (tmp_path / "\x1b[2J" / "spec.toml").write_text("[")
+    (tmp_path / "\x1b[2J" / "result.nc").write_text("")
+    for command in ("list", "show run", "show run --csv", "report"):
+        if command == "report":
+            shutil.rmtree(tmp_path / "run")
+        said = CliRunner().invoke(app, [*command.split(), "--folder", str(tmp_path)], catch_exceptions=False).output
+        assert "\x1b" not in said, command
+        assert "\\x1b[" in said, command
 
 
 def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path):
@@ -265,10 +313,14 @@ def test_a_pipe_or_a_folder_that_is_named_is_refused(tmp_path, monkeypatch):
     for command, said in {
         "run pipe.toml": "pipe.toml is a pipe or a device, where a file is needed.",
         "select pipe.toml": "is a pipe or a device",
-        "audit pipe.toml": "there is no file 'pipe.toml'.",
+        "audit pipe.toml": "pipe.toml is a pipe or a device, where a file is needed.",
+        "audit none.toml": "there is no file 'none.toml'.",
         "run .": ". is a folder, where a file is needed.",
-        "audit .": "there is no file '.'.",
-        "audit /": "there is no file '/'.",
+        "audit .": ". is a folder, where a file is needed.",
+        "audit /": "/ is a folder, where a file is needed.",
+        "report": "there is no finished run in runs to report on",
+        "report none": "there is no run 'none' in runs.",
+        "report --stored none": "--stored is 'none', but there is no such folder.",
         "reproduce lqr-random-abq --cluster pipe.toml": "is not a scheduler file",
         "reproduce lqr-random-abq --quick --folder file": "file cannot be a folder",
         "reproduce lqr-random-abq --quick --folder file/in": "file/in cannot be a folder",

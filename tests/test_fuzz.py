@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan import cli
+from offspan.experiments.checkpoints import Checkpoint
 from offspan.experiments.registry import kind, load_preset, load_spec, preset_names
-from offspan.experiments.store import Checkpoint, RunFolder
+from offspan.experiments.store import RunFolder
 
 repeated = pytest.mark.parametrize("part", range(int(os.environ.get("OFFSPAN_FUZZ", "1"))))
 VALUES: list[Any] = [
@@ -236,7 +237,7 @@ def test_result_files(part, stored, monkeypatch):
 def test_a_result_that_was_changed_after_the_run_is_noticed(stored, tmp_path):
     shutil.copytree(stored / "lqr-random-abq", tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
-    folder.save_result(folder.load_result(), {})
+    folder.save_result(folder.spec(), folder.load_result(), {})
     assert exit_of("show", "run", "--folder", str(tmp_path))[0] == 0
     folder.result_file.write_bytes(folder.result_file.read_bytes() + b" ")
     code, words = exit_of("show", "run", "--folder", str(tmp_path))

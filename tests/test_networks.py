@@ -394,7 +394,7 @@ def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):
     spec, result = small
     folder = RunFolder(tmp_path / "small")
     with folder.claimed(spec):
-        folder.save_result(result, {})
+        folder.save_result(spec, result, {})
     made = map_of_run(folder, [0], points=3, margin=0.0)
     found, seen = made.map, made.seen
     final = result.policy_gradient_unseen_final.sel(seed=int(result.shown_seed)).values[:, 0]
@@ -409,6 +409,8 @@ def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):
     assert (folder.figures / "map-0-1.png").stat().st_size > 10_000
     with pytest.raises(ValueError, match="must be one or two of 0"):
         map_of_run(folder, [2], points=3, margin=0.0)
+    with pytest.raises(offspan.OffspanError, match="a map of 0 points"):
+        map_of_run(folder, None, points=0, margin=0.0)
 
 
 def test_a_network_result_holds_what_its_controllers_do(small):

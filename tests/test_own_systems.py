@@ -1,5 +1,6 @@
 """One spec of a system of one's own serves `run`, `map`, `audit` and `select`, whatever the system is; its code runs only when trusted."""
 
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -259,6 +260,19 @@ def test_parts_of_another_spec_or_damaged_are_made_again(tmp_path):
     assert {path.name for path in folder.iterdir()} == {"a.npz", "mine.txt"}
 
 
+@pytest.mark.parametrize("goes_wrong", [False, True])
+@pytest.mark.parametrize("was_there", [False, True])
+def test_an_audit_leaves_no_empty_folder_of_its_own_and_removes_none_of_others(tmp_path, was_there, goes_wrong):
+    runs = tmp_path / "results" / "runs"
+    if was_there:
+        runs.mkdir(parents=True)
+    with pytest.raises(KeyError) if goes_wrong else contextlib.nullcontext(), kept_parts(runs / ".audit-x", "ours") as parts:
+        if goes_wrong:
+            raise KeyError
+        parts["map"] = {"x": np.zeros(1)}
+    assert [path.name for path in tmp_path.rglob("*")] == (["results", "runs"] if was_there else [])
+
+
 def test_a_memory_belongs_to_one_audit():
     memory: dict[str, Any] = {}
     plant, region = offspan.identity(2, horizon=3), {0: (-1.0, 1.0), 1: (-1.0, 1.0)}
@@ -404,6 +418,8 @@ def test_a_run_whose_seeds_all_diverge_is_reported(own):
         ),
         ("horizons = [4]", "horizons = [4, 50]", "`horizons` is (4, 50, 8), but must end with the problem's, 8"),
         ("0 = [-1.5, 1.5]", "angle = [-1.5, 1.5]", "has an entry 'angle', but coordinates are numbers"),
+        ("0 = [-1.5, 1.5]", '"²" = [-1.5, 1.5]', "has an entry '²', but coordinates are numbers"),
+        ("0 = [-1.5, 1.5]", "0 = [-1.5, 1.5]\n00 = [-1, 1]", "has an entry '00', but coordinates are numbers"),
         ("0 = [-1.5, 1.5]", "7 = [-1.5, 1.5]", "`region` has an entry '7', but coordinates are 0 to 1"),
         ("[[0.5, 0.0], [-0.4, 0.1]]", "[[0.5, 0.0, 1.0]]", "`seen_states`: [0.5, 0.0, 1.0] has 3 numbers, but a state of the system has 2"),
         (
@@ -414,6 +430,10 @@ def test_a_run_whose_seeds_all_diverge_is_reported(own):
         ('activation = "tanh"', 'activation = "tnah"', "there is no activation 'tnah' (did you mean 'tanh'?)"),
         ("own_plant:make", "own_plant:gone", "own_plant has no such function"),
         ("own_plant:make", "no_such_plant:make", "there is no module 'no_such_plant'"),
+        ("own_plant:make", "own_plant.inner:make", "there is no module 'own_plant.inner'"),
+        ("own_plant:make", "json.no_such:make", "there is no module 'json.no_such'"),
+        ("own_plant:make", ".own_plant:make", "there is no module '.own_plant'"),
+        ("own_plant:make", ":make", "there is no module ''"),
         ("own_plant:make", "own_plant:np", "own_plant has no such function"),
     ],
 )

@@ -110,7 +110,7 @@ def test_a_quick_look_stands_beside_the_stored_full_run(tmp_path):
     with quick.claimed(spec.as_quick()):
         whole = RunFolder(STORED / "shift-regularized").load_result()
         kept = {name: value for name, value in whole.attrs.items() if name not in ("checksum", "spec_digest")}
-        quick.save_result(whole.assign_attrs(kept | {"quick": 1, "iterations": spec.as_quick().iterations}), {})
+        quick.save_result(spec.as_quick(), whole.assign_attrs(kept | {"quick": 1, "iterations": spec.as_quick().iterations}), {})
     run = lambda *arguments: CliRunner().invoke(cli.app, ["report", *arguments, "--folder", str(tmp_path)])  # noqa: E731
     assert run("--stored", str(STORED)).exit_code == 0
     sections = [one["id"] for one in Elements((tmp_path / "report.html").read_text()).all("section")]
@@ -235,7 +235,7 @@ def test_a_run_that_cannot_be_drawn_is_left_out_and_said_so(tmp_path):
     for name in ("shift-regularized", "pendulum", "verify"):
         shutil.copytree(STORED / name, tmp_path / name)
     folder = RunFolder(tmp_path / "pendulum")
-    folder.save_result(folder.load_result().drop_vars("policy_gradient_curve"), {})
+    folder.save_result(folder.spec(), folder.load_result().drop_vars("policy_gradient_curve"), {})
     claims = (tmp_path / "verify" / "claims.json").read_text()
     (tmp_path / "verify" / "claims.json").write_text(claims.replace('"prop:shift"', '"prop:of-an-older-version"'))
     done = CliRunner().invoke(cli.app, ["report", "--folder", str(tmp_path)])

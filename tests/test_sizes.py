@@ -82,7 +82,7 @@ TOO_LARGE = {
     "width": (NETWORK, "iterations = 100", "iterations = 100\nwidth = 1_000_000"),
     "depth": (NETWORK, "iterations = 100", "iterations = 100\ndepth = 1_000_000_000"),
     "a network's horizon": (NETWORK, "iterations = 100", "iterations = 100\nsettings = { horizon = 9999999999 }"),
-    "a comparison's dimension": (SELECTION, "dim = 4", "dim = 100_000\nsets = 1_000_000"),
+    "a comparison's horizon": (SELECTION, "horizon = 4", "horizon = 9999999999"),
     "starts": (STARTS, "dim = 3", "dim = 100_000"),
     "ways": (WAYS, "horizon = [3]", "horizon = [9999999999]"),
 }
@@ -103,6 +103,15 @@ def test_what_cannot_fit_is_refused_with_the_numbers_and_nothing_is_written(tmp_
         run(load_spec(written(tmp_path, text.replace(old, new))), tmp_path / "runs", lambda share: None)
     assert str(told.value).count(". ") == 0
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_does_not_fit_can_be_read_and_shown(tmp_path, monkeypatch):
+    """On a machine with little memory, whatever the kind; a comparison's dimension is bounded before anything is made of it."""
+    monkeypatch.setattr("offspan.sizes.free_memory", lambda: 0.0)
+    for name in preset_names():
+        assert load_preset(name).content()
+    with pytest.raises(offspan.OffspanError, match=r"`dim`: Input should be less than or equal to 1000 \(given: 100000\)"):
+        load_spec(written(tmp_path, SELECTION.replace("dim = 4", "dim = 100_000")))
 
 
 def test_what_nobody_waits_for_is_refused(tmp_path, monkeypatch):

@@ -80,3 +80,11 @@ def test_the_words_of_a_spec_that_cannot_be_together():
         load_preset("lqr").as_one_program()
     assert spec.as_one_program().name == "pendulum-together"
     assert spec.as_one_program().digest() != spec.digest()
+
+
+def test_one_program_that_is_to_be_split_is_refused_before_it_is_trained():
+    """Whichever of the two was asked for first."""
+    spec = load_preset("pendulum")
+    for asked in (lambda: spec.with_seeds_per_task(1).as_one_program(), lambda: spec.as_one_program().with_seeds_per_task(1)):
+        with pytest.raises(offspan.OffspanError, match="`together` makes one task of everything, and `seeds_per_task` makes many"):
+            asked()

@@ -12,10 +12,11 @@ import jax.numpy as jnp
 from offspan.audit import Audit, audit
 from offspan.errors import OffspanError
 from offspan.experiments import network, system
+from offspan.experiments.checkpoints import load_arrays, save_arrays
 from offspan.experiments.mapping import as_run
 from offspan.experiments.registry import load_spec, placed
 from offspan.experiments.spec import Arrays
-from offspan.experiments.store import RunFolder, load_arrays, save_arrays
+from offspan.experiments.store import RunFolder
 from offspan.experiments.system import SystemSpec
 from offspan.experiments.tables import ControllerTable
 from offspan.files import lock, make_folder
@@ -68,16 +69,19 @@ def audit_file(
 
 @contextlib.contextmanager
 def kept_parts(folder: Path, digest: str) -> Iterator["KeptParts"]:
-    """Parts of an audit on disk, locked for this process, and removed where all went well."""
+    """Parts of an audit on disk, locked for this process, and removed where all went well; nothing empty is left of what is made here."""
+    made = [path for path in folder.parents if not path.exists()]
     make_folder(folder)
     with lock(folder):
         parts = KeptParts(folder, digest)
-        yield parts
-        for path in parts.written:
-            path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # of another audit of that name, or with files that are not ours
-            folder.rmdir()
-            folder.parent.rmdir()
+        try:
+            yield parts
+            for path in parts.written:
+                path.unlink(missing_ok=True)
+        finally:
+            with contextlib.suppress(OSError):  # with parts of this audit or of another one of that name, or with files that are not ours
+                for path in (folder, *made):
+                    path.rmdir()
 
 
 class KeptParts:

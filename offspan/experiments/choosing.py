@@ -8,15 +8,16 @@ import jax
 import numpy as np
 import optax
 
-from offspan.errors import OffspanError
+from offspan.errors import OffspanError, check_known
 from offspan.experiments.estimate import check_fits
 from offspan.experiments.lqr import LQRSpec
 from offspan.experiments.network import NetworkSpec
 from offspan.experiments.registry import placed, spec_from
 from offspan.experiments.spec import Matrix, Positive, Rate, Seed, Spec, Strict, filled, read_toml, to_toml, validated
 from offspan.experiments.system import SystemSpec
-from offspan.files import atomic_write_text
+from offspan.files import atomic_write_text, check_writable
 from offspan.selection import Selection, select
+from offspan.selection.methods import METHODS
 
 
 class Choose(Strict):
@@ -71,6 +72,7 @@ def _choose(content: dict[str, Any], asked: Choose, path: Path, output: Path | N
         raise OffspanError(f"{source}: `choose.candidates` has a state twice; list each once.")
     if is_lqr and len(rows[0]) != content["dim"][0]:
         raise OffspanError(f"{source}: `choose.candidates` has states of length {len(rows[0])}, but `dim` is {content['dim']}.")
+    check_known(f"{source}: there is no method", asked.method, METHODS)
     first = placed(spec_from(_with_states(content, rows, range(asked.k)), source), path, trust_code)
     check_fits(first)
     name = f"{first.name}-{asked.method}"
@@ -123,16 +125,12 @@ CHOSEN = "# Chosen by offspan select, which writes over it unless it was changed
 
 def check_target(path: Path) -> None:
     """Whether a chosen spec may be written there: where there is nothing yet, or one of ours, as it was written."""
-    if not path.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
-    if not path.exists() and not path.is_symlink():
-        return
-    first, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n") if path.is_file() else ("", "", "")
-    if first != CHOSEN + _checksum(text):
-        raise OffspanError(
-            f"{path} is there already and is no spec that offspan chose, or was changed since; name another file with --output, or move "
-            "it away."
-        )
+    check_writable(path, _is_as_chosen, "is no spec that offspan chose, or was changed since")
+
+
+def _is_as_chosen(content: bytes) -> bool:
+    first, _, text = content.decode(errors="replace").replace("\r\n", "\n").partition("\n")
+    return first == CHOSEN + _checksum(text)
 
 
 def _checksum(text: str) -> str:

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from offspan.errors import OffspanError, extra
-from offspan.experiments.executor import Kept, Progress, Work, is_done, say_begun_with, versions
+from offspan.experiments.checkpoints import pack, unpack
+from offspan.experiments.executor import CheckpointStore, Progress, Work, is_done, say_begun_with, versions
 from offspan.experiments.spec import Task
-from offspan.experiments.store import pack, unpack
 from offspan.experiments.worker import devices, difference, environments, perform
 from offspan.files import excerpt, read_bytes
 
@@ -65,7 +65,7 @@ class Dask:
                 with contextlib.suppress(Exception):  # of a cluster that has gone
                     part.close(timeout=2)
 
-    def run(self, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress) -> None:
+    def run(self, work: Work, tasks: Sequence[Task], kept: CheckpointStore, progress: Progress) -> None:
         """Workers that end unexpectedly are replaced, and their tasks run again."""
         work.check_travels(this_machine=self.address is None)
         done = {task.name for task in tasks if is_done(kept.get(task.name))}
@@ -77,7 +77,7 @@ class Dask:
         if self._client is not None:
             return
         for name in [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "distributed"]:
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # they tell of lost workers in pages; `say` does in a line
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # Dask logs lost workers at length; we print one line
         if self.address is None:
             doing(f"starting {self.workers} workers")
             with _without_interrupts():
@@ -91,7 +91,7 @@ class Dask:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions, which are checked below
                 self._client = distributed.Client(self._cluster or self.address, timeout=TIMEOUT, set_as_default=False)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # the last of a host name that can be none
             raise OffspanError(f"--cluster: no scheduler answers at {self.address} ({excerpt(error)}); is it running?") from None
         self._client.subscribe_topic(TOPIC, lambda event: self._told.append(event[1]))
         self._check_versions()
@@ -112,7 +112,7 @@ class Dask:
 class _Tasks:
     """The tasks of one work on their way: a bounded number is with the cluster, so that thousands of them fill no memory."""
 
-    def __init__(self, dask: Dask, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress):
+    def __init__(self, dask: Dask, work: Work, tasks: Sequence[Task], kept: CheckpointStore, progress: Progress):
         self.dask, self.work, self.tasks, self.kept, self.progress = dask, work, tasks, kept, progress
         self.client: Any = dask._client
         self.run = uuid.uuid4().hex
@@ -226,15 +226,35 @@ def _read_place(place: str) -> tuple[int, str | None]:
     """The number of local workers, or the address of a scheduler."""
     if (local := re.fullmatch(r"local:([1-9]\d{0,3})", place)) is not None:
         return int(local[1]), None
-    if re.match(r"(tcp|tls)://[^/:]", place):
+    if re.match(r"(tcp|tls)://", place):
+        _check_address(place, "--cluster")
         return 0, place
     try:
-        return 0, str(json.loads(read_bytes(Path(place)))["address"])
+        address = json.loads(read_bytes(Path(place)))["address"]
     except FileNotFoundError:
-        pass
+        raise OffspanError(
+            f"--cluster is {place!r}, but must be local:4 (workers here), tcp://host:8786, or the path of a scheduler file."
+        ) from None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         raise OffspanError(f"--cluster: {place} is not a scheduler file of Dask (JSON with an `address`).") from None
-    raise OffspanError(f"--cluster is {place!r}, but must be local:4 (workers here), tcp://host:8786, or the path of a scheduler file.")
+    _check_address(address, f"--cluster: the `address` in {place}")
+    return 0, address
+
+
+def _check_address(address: Any, said: str) -> None:
+    """Raises where Dask would, or would wait for what cannot answer."""
+    try:
+        found = urllib.parse.urlsplit(address if isinstance(address, str) else "")
+        is_whole = found.scheme in ("tcp", "tls") and found.hostname and found.port and address == f"{found.scheme}://{found.netloc}"
+    except ValueError:  # of a port that is no number, or of brackets
+        is_whole = False
+    if not is_whole:
+        raise OffspanError(f"{said} is {address!r}, but must be a host and a port, such as tcp://host:8786 or tls://host:8786.")
+    if address.startswith("tls") and distributed.Security().get_connection_args("client").get("ssl_context") is None:
+        raise OffspanError(
+            f"{said} is {address!r}, but Dask has no certificates here: name them in its configuration under distributed.comm.tls, or use "
+            "an SSH tunnel to localhost."
+        )
 
 
 def is_exposed(address: str) -> bool:

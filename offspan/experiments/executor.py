@@ -13,8 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 
 import offspan
+from offspan.experiments.checkpoints import Checkpoint
 from offspan.experiments.spec import Arrays, OnChunk, Task
-from offspan.experiments.store import Checkpoint
 
 CHECKPOINT_SECONDS = 10.0
 Progress = Callable[[float, str], Any]  # called with the share done, from 0 to 1, and what is being done
@@ -38,7 +38,7 @@ class Work(Protocol):
 
 
 @runtime_checkable
-class Kept(Protocol):
+class CheckpointStore(Protocol):
     """Where the checkpoints of tasks are kept: a dict, or a folder."""
 
     def get(self, name: str, /) -> Checkpoint | None: ...
@@ -50,8 +50,8 @@ class Kept(Protocol):
 class Executor(Protocol):
     """A place where tasks run. The same tasks have the same results on every one."""
 
-    def run(self, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress) -> None:
-        """Brings every task to its end, each after those that it needs, and each into `kept` as soon as it is there."""
+    def run(self, work: Work, tasks: Sequence[Task], kept: CheckpointStore, progress: Progress) -> None:
+        """Runs all tasks in dependency order and stores each result as it completes."""
         ...
 
 
@@ -62,7 +62,7 @@ class Here:
     checkpoint_seconds: float = CHECKPOINT_SECONDS
     say: Callable[[str], Any] = warnings.warn  # called with sentences for the person who waits
 
-    def run(self, work: Work, tasks: Sequence[Task], kept: Kept, progress: Progress) -> None:
+    def run(self, work: Work, tasks: Sequence[Task], kept: CheckpointStore, progress: Progress) -> None:
         whole, before = sum(task.weight for task in tasks), 0.0
         for task in tasks:
 
@@ -72,7 +72,7 @@ class Here:
             self._finish(work, task, kept, report)
             before += task.weight
 
-    def _finish(self, work: Work, task: Task, kept: Kept, progress: Callable[[float], Any]) -> None:
+    def _finish(self, work: Work, task: Task, kept: CheckpointStore, progress: Callable[[float], Any]) -> None:
         latest = kept.get(task.name)
         if is_done(latest):
             return
@@ -99,7 +99,7 @@ def is_done(checkpoint: Checkpoint | None) -> bool:
     return checkpoint is not None and checkpoint.share == 1
 
 
-def needed(task: Task, kept: Kept) -> dict[str, Arrays]:
+def needed(task: Task, kept: CheckpointStore) -> dict[str, Arrays]:
     """The results of the tasks that this one needs, which are there."""
     found = {name: kept.get(name) for name in task.needs}
     return {name: checkpoint.arrays for name, checkpoint in found.items() if checkpoint is not None}
@@ -135,8 +135,8 @@ def say_begun_with(name: str, latest: Checkpoint | None, say: Callable[[str], An
 
 def begun_with(latest: Checkpoint | None) -> str | None:
     """The versions that a task was begun with, where they are others than those of this process."""
-    told = {} if latest is None else latest.origin
-    other = told.get("begun_with", told.get("versions"))
+    metadata = {} if latest is None else latest.origin
+    other = metadata.get("begun_with", metadata.get("versions"))
     return None if other in (None, versions_text()) else other
 
 

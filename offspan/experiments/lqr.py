@@ -47,7 +47,7 @@ class LQRSpec(Spec):
     learning_rate: list[Rate] = pydantic.Field(min_length=1)
     clip: Rate | None = None  # the largest norm of a gradient
     record_every: Positive = 100
-    compare_with: str | None = None
+    compare_with: Name | None = None
     matrices: dict[Name, Matrices] = pydantic.Field({})
 
     @pydantic.model_validator(mode="after")

@@ -37,7 +37,7 @@ def map_of_run(
     spec = placed(folder.spec(), folder.spec_file, trust_code) if spec is None else as_run(folder, spec)
     if not isinstance(spec, network.NetworkSpec | system.SystemSpec):
         raise OffspanError(f"{folder.path} is a run of the kind {spec.kind}; maps are drawn of runs of the kinds network and system.")
-    count: int = points or getattr(spec, "points", POINTS)
+    count: int = getattr(spec, "points", POINTS) if points is None else points
     if count < 2 or count > 1000 or not 0 <= margin < 100:
         raise OffspanError(f"a map of {count} points with a margin of {margin:g} cannot be drawn; take 2 to 1,000 points, and 0 to 100.")
     with jax.enable_x64(spec.precision == "float64"):

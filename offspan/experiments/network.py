@@ -18,7 +18,7 @@ from offspan.errors import OffspanError
 from offspan.experiments.estimate import Estimate, networks, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.objectives import WeightedCosts, aimed
-from offspan.experiments.parts import joined, part_names, seed_groups, taken
+from offspan.experiments.parts import joined, part_names, seed_groups, select_runs
 from offspan.experiments.registry import SYSTEMS, preset_of, system
 from offspan.experiments.spec import (
     Arrays,
@@ -39,6 +39,11 @@ from offspan.rollout import rollout
 from offspan.training import Batch, NoImprovement, Status, diagnose, train_batch
 
 OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {"gradient-descent": optax.sgd, "adam": optax.adam}
+
+
+def clipped(optimizer: optax.GradientTransformation, norm: float | None) -> optax.GradientTransformation:
+    """Clips the norm of the gradient, if one is given; the state of the optimiser has the same structure either way."""
+    return optax.chain(optax.identity() if norm is None else optax.clip_by_global_norm(norm), optimizer)
 
 
 @functools.cache
@@ -106,8 +111,8 @@ def bounded(network: MLP, bounds: Any) -> MLP | Bounded:
 def check_states(spec: Any, n: int) -> None:
     """Whether the states and targets of a spec fit a problem of n numbers."""
     for name in ("seen_states", "unseen_states"):
-        if len(getattr(spec, name)[0]) > n:
-            raise OffspanError(f"`{name}` has states of length {len(getattr(spec, name)[0])}, but a {spec.problem} has {n} numbers")
+        if (length := len(getattr(spec, name)[0])) > n:
+            raise OffspanError(f"`{name}` has states of length {length}, but a state of the {spec.problem} has {n} coordinates")
     targets = spec.non_extrapolating.targets
     if len(targets[0]) > n or len(targets) not in (1, len(spec.unseen_states)):
         raise OffspanError(f"`non_extrapolating.targets` must be one state of at most {n} numbers, or one for each unseen state")
@@ -250,9 +255,8 @@ def _trained(spec: NetworkSpec, results: Mapping[str, Arrays]) -> dict[str, Arra
         return {objective: joined([results[name] for name in _parts(spec, objective)]) for objective in OBJECTIVES}
     counts = [len(seeds_of(spec, objective)) for objective in OBJECTIVES]
     ends = np.cumsum(counts).tolist()
-    return {
-        objective: taken(results[TOGETHER], slice(end - count, end)) for objective, count, end in zip(OBJECTIVES, counts, ends, strict=True)
-    }
+    runs = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
+    return {objective: select_runs(results[TOGETHER], some) for objective, some in zip(OBJECTIVES, runs, strict=True)}
 
 
 def make(spec: NetworkSpec) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:

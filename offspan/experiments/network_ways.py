@@ -13,7 +13,7 @@ from offspan.baselines import adversarial_objective
 from offspan.errors import OffspanError
 from offspan.experiments.estimate import Estimate, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
-from offspan.experiments.network import OPTIMIZERS, Networks, check_states
+from offspan.experiments.network import OPTIMIZERS, Networks, check_states, clipped
 from offspan.experiments.registry import system
 from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Seed, Spec, Task, filled, result_attributes
 from offspan.experiments.ways import Way, check_ways
@@ -29,8 +29,7 @@ class NetworkWay(Way):
     horizons: Annotated[list[Positive], pydantic.Field(min_length=1)] | None = None
 
     def transformation(self) -> optax.GradientTransformation:
-        cut = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
-        return optax.chain(cut, OPTIMIZERS[self.optimizer](self.learning_rate))
+        return clipped(OPTIMIZERS[self.optimizer](self.learning_rate), self.clip)
 
     def stages(self, horizon: int) -> list[int] | None:
         return None if self.horizons is None else [*(one for one in self.horizons if one < horizon), horizon]
@@ -109,9 +108,8 @@ class NetworkWaysSpec(Networks):
         """A sampled gradient has the states of all of its rollouts at once."""
 
         def of_way(way: NetworkWay, seeds: list[int], horizon: int) -> Estimate:
-            rollouts = {"exact": 1, "two-point": 2 * way.directions, "reinforce": way.rollouts}[way.gradient]
             states = max(len(self.seen_states), len(self.unseen_states)) + len(self.unseen_states) * isinstance(way, NonExtrapolating)
-            return self.estimate_of(self.make_problem(horizon), len(seeds), states * rollouts)
+            return self.estimate_of(self.make_problem(horizon), len(seeds), states * way.rollouts_from_each)
 
         return one_after_another(of_way(*one, horizon) for one in self.trainings().values() for horizon in self.horizon)
 

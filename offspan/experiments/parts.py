@@ -38,7 +38,7 @@ def joined(parts: Sequence[Arrays]) -> Arrays:
     return {**together, "recorded": recorded, "done": parts[0]["done"], "since": parts[0]["since"]}
 
 
-def taken(batch: Arrays, runs: slice) -> Arrays:
+def select_runs(batch: Arrays, runs: slice) -> Arrays:
     """Some runs of a batch, likewise without what only a resumed batch needs; records end where the last of these runs has ended."""
     some = {name: batch[name][runs] for name in _by_run(batch)}
     kept = batch["recorded"] <= some["iterations"].max()

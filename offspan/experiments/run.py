@@ -9,11 +9,13 @@ from typing import Any
 import jax
 import xarray as xr
 
+from offspan.experiments.checkpoints import Checkpoint
 from offspan.experiments.estimate import check_fits
 from offspan.experiments.executor import CHECKPOINT_SECONDS, Executor, Here
+from offspan.experiments.provenance import provenance
 from offspan.experiments.registry import kind, spec_from
 from offspan.experiments.spec import Arrays, OnChunk, Spec, to_toml
-from offspan.experiments.store import Checkpoint, RunFolder, provenance
+from offspan.experiments.store import RunFolder
 
 
 def run(
@@ -49,7 +51,7 @@ def run(
         found = {task.name: kept[task.name] for task in tasks}
         result = of_kind.to_dataset(spec, {name: checkpoint.arrays for name, checkpoint in found.items()})
         seconds = sum(checkpoint.seconds for checkpoint in found.values())
-        result = folder.save_result(result, {**origin, "seconds": round(seconds, 1), "tasks": origins(found)})
+        result = folder.save_result(spec, result, {**origin, "seconds": round(seconds, 1), "tasks": origins(found)})
         folder.drop_checkpoints(task.name for task in tasks)
         return result
 

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ import xarray as xr
 
 from offspan.baselines import minimal_cost
 from offspan.errors import OffspanError, check_known
-from offspan.experiments.estimate import Estimate, check_fits, linear, one_after_another
+from offspan.experiments.estimate import Estimate, linear, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import Networks, Objective
 from offspan.experiments.parts import part_names, seed_groups
@@ -40,7 +40,7 @@ class SelectionSpec(Networks):
     splits_by_seeds: ClassVar[bool] = True
     kind: Literal["selection"]
     problem: str
-    dim: Positive | None = None
+    dim: Annotated[Positive, pydantic.Field(le=1_000)] | None = None  # a spec that is read makes the candidates
     horizon: Positive | None = None
     candidates: Matrix | None = None
     scale: Rate = 1.0
@@ -66,11 +66,11 @@ class SelectionSpec(Networks):
         for key in ("iterations", "quick_iterations"):
             if (getattr(self, key) or 0) % self.evaluations:
                 raise OffspanError(f"`{key}` is {getattr(self, key)}, but must be a multiple of `evaluations`, {self.evaluations}")
-        check_fits(self)
         problem = self.make_problem(self.seeds[0])
         if self.candidates is not None and len(self.candidates[0]) > problem.state_dim:
             raise OffspanError(
-                f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {problem.state_dim} numbers"
+                f"`candidates` has states of length {len(self.candidates[0])}, but a state of the problem has {problem.state_dim} "
+                "coordinates"
             )
         pool = self.pool()
         check_pool("the comparison", pool, self.choose, is_linear=self.is_lqr())

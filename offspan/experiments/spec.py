@@ -20,7 +20,16 @@ Positive = Annotated[int, pydantic.Field(strict=True, gt=0, lt=10**10)]
 Seed = Annotated[int, pydantic.Field(strict=True, ge=0, lt=2**32)]
 Rate = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 Number = Annotated[float, pydantic.Field(allow_inf_nan=False)]
-Name = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # which nothing takes for markup, a path or a formula
+
+
+def _is_name(text: str) -> str:
+    """One that nothing takes for markup, a path or a formula."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text):
+        raise OffspanError("must be letters, digits, `.`, `_` and `-`, and begin with a letter or a digit")
+    return text
+
+
+Name = Annotated[str, pydantic.AfterValidator(_is_name)]
 
 
 def _rectangular(rows: list[list[float]]) -> list[list[float]]:
@@ -43,7 +52,7 @@ def filled(rows: list[list[float]], length: int, precision: str) -> np.ndarray:
 
 
 class Strict(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Spec(Strict):
@@ -64,7 +73,11 @@ class Spec(Strict):
     @classmethod
     def _counted(cls, seeds: Any) -> Any:
         """A number stands for the seeds 0, 1, …"""
-        return list(range(seeds)) if isinstance(seeds, int) and not isinstance(seeds, bool) and 0 < seeds <= 100_000 else seeds
+        if not isinstance(seeds, int) or isinstance(seeds, bool):
+            return seeds
+        if not 1 <= seeds <= 100_000:
+            raise OffspanError("must be 1 to 100,000, or a list")
+        return list(range(seeds))
 
     @pydantic.field_validator("*")
     @classmethod
@@ -108,7 +121,7 @@ class Spec(Strict):
         """The same with other values, under a name of its own; a run that it is compared with is varied likewise."""
         other = getattr(self, "compare_with", None)
         beside = {"compare_with": f"{other}-{suffix}"} if other else {}
-        return self.model_copy(update={"name": f"{self.name}-{suffix}", **beside, **update})
+        return validated(type(self), {**dict(self), "name": f"{self.name}-{suffix}", **beside, **update}, self.name)
 
     def digest(self) -> str:
         """Which experiment this is: a hash of all of it but its title."""
@@ -210,9 +223,10 @@ def validated(model: type[pydantic.BaseModel], content: dict[str, Any], source: 
             known = list(_model_at(model, first["loc"][:-1]).model_fields)
             hint = nearest(str(first["loc"][-1]), known) or f"; there are {', '.join(known)}"
             raise OffspanError(f"{source}: there is no key {place!r}{hint}.") from None
-        message = first["msg"].removeprefix("Value error, ").rstrip(".")
-        if first["type"] == "list_type":
-            message = "must be a list, in brackets"
+        plainer = {"list_type": "must be a list, in brackets", **dict.fromkeys(("model_type", "dict_type"), "must be a table")}
+        message = plainer.get(first["type"], first["msg"].removeprefix("Value error, ").rstrip("."))
+        if place == "name":
+            message += "; give the spec a `name`, or rename the file"
         where = f"`{place}`: " if place else ""
         shown = repr(first["input"])
         shown = shown if len(shown) <= 100 else f"{shown[:97]}…"

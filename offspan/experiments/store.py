@@ -4,29 +4,24 @@
 """
 
 import hashlib
-import importlib.metadata
 import io
 import json
-import platform
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
-import jax
 import numpy as np
 import xarray as xr
 
-import offspan
 from offspan.errors import OffspanError, nearest
+from offspan.experiments.checkpoints import Checkpoint, checksum, load_arrays, save_arrays
 from offspan.experiments.registry import check_result, kind, load_spec
-from offspan.experiments.spec import Arrays, Spec, result_attributes, to_toml
+from offspan.experiments.spec import Spec, result_attributes, to_toml
 from offspan.files import (
-    arrays_in,
     atomic_write,
     atomic_write_text,
     check_declared,
@@ -34,30 +29,11 @@ from offspan.files import (
     is_there,
     lock,
     make_folder,
-    read_arrays,
     read_bytes,
 )
 
 RESTORE = "put back the file that the run wrote, or move the folder away and run the spec again"
 HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
-
-
-class Checkpoint(NamedTuple):
-    """What a task resumes from, the share of it that is done, the seconds that went into it, and where it ran."""
-
-    arrays: Arrays
-    share: float
-    seconds: float
-    origin: Mapping[str, Any] = {}  # host, processor, device; numbers and texts
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        told = {"share": self.share, "seconds": self.seconds, "origin": json.dumps(dict(self.origin))}
-        return {**self.arrays, **{name: np.asarray(value) for name, value in told.items()}}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Checkpoint":
-        share, seconds = float(arrays.pop("share")), float(arrays.pop("seconds"))
-        return cls(arrays, share, seconds, json.loads(str(arrays.pop("origin", "{}"))))
 
 
 class RunFolder:
@@ -82,19 +58,19 @@ class RunFolder:
 
     def _claim(self, spec: Spec) -> None:
         stored = self.spec() if self.spec_file.exists() else None
-        halves = {path for path in self.path.iterdir() if HALF_WRITTEN.fullmatch(path.name)}
+        leftovers = {path for path in self.path.iterdir() if HALF_WRITTEN.fullmatch(path.name)}
         if stored is None or stored.digest() != spec.digest():
             if stored is not None and (self.is_complete() or self.checkpoints.exists()):
                 raise OffspanError(
                     f"{self.path} holds a run of another spec ({difference(stored, spec)}); give yours another `name`, "
                     "or move that folder away."
                 )
-            if set(self.path.iterdir()) - halves - {self.spec_file}:
+            if set(self.path.iterdir()) - leftovers - {self.spec_file}:
                 raise OffspanError(
                     f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away."
                 )
-        for half in halves:
-            half.unlink(missing_ok=True)
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
         if stored is not None and stored.digest() == spec.digest():
             return
         atomic_write_text(self.spec_file, to_toml(spec))
@@ -163,9 +139,9 @@ class RunFolder:
             raise OffspanError(f"{folder} is a link, and a run writes only into its own folder; remove the link, or put a folder there.")
         make_folder(folder)
 
-    def save_result(self, result: xr.Dataset, origin: dict[str, Any]) -> xr.Dataset:
+    def save_result(self, spec: Spec, result: xr.Dataset, origin: dict[str, Any]) -> xr.Dataset:
         """The result, with the digest of the spec that it is of and a checksum of its own; and where it comes from. As it is written."""
-        result = result.assign_attrs(spec_digest=self.spec().digest())
+        result = result.assign_attrs(spec_digest=spec.digest())
         result = result.assign_attrs(checksum=_checksum_of_result(result))
         # Made in memory and written in one go: a full disk is then one plain error, and the old file stays.
         compressed = {name: {"zlib": True, "complevel": 4} for name, variable in result.data_vars.items() if variable.ndim}
@@ -208,8 +184,8 @@ class RunFolder:
         if "spec_digest" in result.attrs:
             differs = result.attrs["spec_digest"] != spec.digest()
         else:
-            told = result_attributes(spec)
-            differs = any(result.attrs[key] != told[key] for key in ("iterations", "precision"))
+            expected = result_attributes(spec)
+            differs = any(result.attrs[key] != expected[key] for key in ("iterations", "precision"))
         if differs:
             raise OffspanError(
                 f"{self.result_file} is the result of another spec than {self.spec_file.name} beside it; put back the spec that it "
@@ -277,77 +253,6 @@ def _check_declared(content: bytes) -> None:
     check_declared(len(content), declared)
 
 
-def provenance(spec: Spec) -> dict[str, Any]:
-    """Where a result comes from; asked at the start, since a checkout may move on while a long run goes on with the code it loaded."""
-    packages = ("jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "xarray")
-    device = jax.devices()[0]
-    return {
-        "offspan": offspan.__version__,
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in packages},
-        "machine": {"system": platform.system(), "processor": platform.machine()},
-        "devices": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
-        "precision": spec.precision,
-        "seeds": spec.seeds,
-    }
-
-
-def _commit() -> str | None:
-    """The commit of the checkout that offspan runs from, if it is one; with a plus sign if files differ from it."""
-    package = Path(offspan.__file__)
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(package.parent), *arguments], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", package.name)  # an environment may lie in a checkout of something else
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def save_arrays(path: Path, arrays: Arrays, digest: str) -> None:
-    """With a checksum, and the digest of what they belong to."""
-
-    def write(path: Path) -> None:
-        with path.open("wb") as file:
-            _write_arrays(file, arrays, digest)
-
-    atomic_write(path, write)
-
-
-def load_arrays(path: Path, digest: str) -> dict[str, np.ndarray]:
-    """Of `save_arrays`, whole and of this digest."""
-    return _checked(read_arrays(path), digest)
-
-
-def pack(checkpoint: Checkpoint, digest: str) -> bytes:
-    """To be sent to another process: what `save_arrays` writes."""
-    file = io.BytesIO()
-    _write_arrays(file, checkpoint.to_arrays(), digest)
-    return file.getvalue()
-
-
-def unpack(content: bytes, digest: str) -> Checkpoint:
-    """Of `pack`, whole and of this digest."""
-    return Checkpoint.from_arrays(_checked(arrays_in(io.BytesIO(content), "what was sent"), digest))
-
-
-def _write_arrays(file: io.BufferedIOBase, arrays: Arrays, digest: str) -> None:
-    content = {**arrays, "digest": np.asarray(digest)}
-    np.savez(file, allow_pickle=False, checksum=np.asarray(_checksum(content)), **content)
-
-
-def _checked(arrays: dict[str, np.ndarray], digest: str) -> dict[str, np.ndarray]:
-    if str(arrays.pop("checksum", "")) != _checksum(arrays):
-        raise OffspanError("it is not as it was written")
-    if str(arrays.pop("digest")) != digest:
-        raise OffspanError("it belongs to another spec")
-    return arrays
-
-
 def _checksum_of_result(result: xr.Dataset) -> str:
     """Of all numbers, texts and attributes but the checksum itself, the same before a file is written and after it is read."""
 
@@ -358,15 +263,7 @@ def _checksum_of_result(result: xr.Dataset) -> str:
     arrays = {str(name): variable.values for name, variable in result.variables.items()}
     arrays = {name: values if values.dtype.kind in "fiub" else np.asarray(plain(values)) for name, values in arrays.items()}
     shapes = {f"axes of {name}": np.asarray(plain(variable.dims)) for name, variable in result.variables.items()}
-    return _checksum({**texts, **arrays, **shapes})
-
-
-def _checksum(arrays: dict[str, np.ndarray]) -> str:
-    """Of all numbers, their names, types and shapes."""
-    found = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.dtype.str} {array.shape} ".encode() + array.tobytes())
-    return found.hexdigest()
+    return checksum({**texts, **arrays, **shapes})
 
 
 def difference(stored: Spec, given: Spec) -> str:
@@ -374,8 +271,8 @@ def difference(stored: Spec, given: Spec) -> str:
     ours, theirs = (_flat(spec.model_dump(exclude={"title": True, "system": {"folder"}})) for spec in (stored, given))
     if ours.get("system.fingerprint") != theirs.get("system.fingerprint"):
         return "the file that `system` names has changed since"
-    changes = [f"`{key}` is {_short(ours[key])} there and {_short(theirs.get(key))} here" for key in ours if ours[key] != theirs.get(key)]
-    return "; ".join(changes)
+    changed = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+    return "; ".join(f"`{key}` is {_short(ours.get(key))} there and {_short(theirs.get(key))} here" for key in changed)
 
 
 def _flat(content: dict[str, Any], inside: str = "") -> dict[str, Any]:
@@ -389,6 +286,18 @@ def _flat(content: dict[str, Any], inside: str = "") -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def beside(spec: Spec, root: Path) -> xr.Dataset | None:
+    """The result that a spec is compared with, if it names one and that is there."""
+    if (other := getattr(spec, "compare_with", None)) is None or not RunFolder(root / other).is_complete():
+        return None
+    result = RunFolder(root / other).load_result()
+    if (of_kind := result.attrs.get("kind", "lqr")) != spec.kind:
+        raise OffspanError(
+            f"{spec.name}: `compare_with` names {other}, a run of the kind {of_kind}; name one of the kind {spec.kind}, or leave it out."
+        )
+    return result
 
 
 def find_run(root: Path, name: str) -> RunFolder:

@@ -1,6 +1,7 @@
 """Controllers for a system of your own: trained from its seen states, many seeds; `audit`, `map` and `select` take the same spec."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -52,7 +53,7 @@ class SystemSpec(Spec):
     @classmethod
     def _of_coordinates(cls, table: dict[str, list[float]] | None) -> dict[str, list[float]] | None:
         for d, (low, high) in (table or {}).items():
-            if not d.isdigit():
+            if not re.fullmatch(r"0|[1-9]\d{0,9}", d, re.ASCII):
                 raise OffspanError(f"has an entry {d!r}, but coordinates are numbers, from 0")
             if low >= high:
                 raise OffspanError(f"has [{low:g}, {high:g}] for coordinate {d}, but must have an interval [low, high]")
@@ -143,8 +144,8 @@ def run_task(spec: SystemSpec, name: str, needed: Mapping[str, Arrays], resume: 
     X, costs = zip(*(trajectories_of(problem, controller, seen) for controller in batch.controllers), strict=True)
     layers = {f"{name}{i}": values for i, layer in enumerate(layers_of(batch)) for name, values in zip("Wb", layer, strict=True)}
     described = {"horizon": problem.horizon, "state_names": problem.coordinates, "control_bounds": problem.control_bounds}
-    told = {name: np.asarray(json.dumps(value, default=lambda array: np.asarray(array).tolist())) for name, value in described.items()}
-    return {**batch.to_arrays(), **layers, "trajectories": np.stack(X), "costs": np.stack(costs), "seen": seen, **told}
+    metadata = {name: np.asarray(json.dumps(value, default=lambda array: np.asarray(array).tolist())) for name, value in described.items()}
+    return {**batch.to_arrays(), **layers, "trajectories": np.stack(X), "costs": np.stack(costs), "seen": seen, **metadata}
 
 
 def to_dataset(spec: SystemSpec, results: Mapping[str, Arrays]) -> xr.Dataset:

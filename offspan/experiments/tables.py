@@ -4,7 +4,6 @@ import contextlib
 import functools
 import hashlib
 import importlib
-import importlib.util
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +11,11 @@ from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
-import optax
 import pydantic
 
 from offspan.controllers import ACTIVATIONS, MLP, Linear, Observed, load_controller
 from offspan.errors import OffspanError, check_known
-from offspan.experiments.network import OPTIMIZERS, bounded
+from offspan.experiments.network import OPTIMIZERS, bounded, clipped
 from offspan.experiments.registry import system
 from offspan.experiments.spec import Matrix, Number, Positive, Rate, Strict
 from offspan.host import is_hosted
@@ -142,9 +140,15 @@ class SystemTable(Strict):
         """What the code itself raises comes out as it is."""
         module, _, name = factory.partition(":")
         with _on_path(self.folder):
-            if importlib.util.find_spec(module.partition(".")[0] or "-") is None:
-                raise OffspanError(f"`system.factory` is {factory!r}, but there is no module {module!r} in {self.folder}.")
-            make = getattr(importlib.import_module(module), name or "-", None)
+            missing = OffspanError(f"`system.factory` is {factory!r}, but there is no module {module!r} in {self.folder}.")
+            if not all(module.split(".")):
+                raise missing
+            try:
+                make = getattr(importlib.import_module(module), name or "-", None)
+            except ModuleNotFoundError as error:
+                if not f"{module}.".startswith(f"{error.name}."):  # another one, which the code itself imports
+                    raise
+                raise missing from None
             if not callable(make):
                 raise OffspanError(f"`system.factory` is {factory!r}, but {module} has no such function.")
             made = make()
@@ -235,8 +239,7 @@ class TrainingTable(Strict):
 
     def options(self, problem: Problem) -> dict[str, Any]:
         """For `train_batch` and `select`."""
-        cut = optax.identity() if self.clip is None else optax.clip_by_global_norm(self.clip)
-        found: dict[str, Any] = {"optimizer": optax.chain(cut, OPTIMIZERS[self.optimizer](self.learning_rate))}
+        found: dict[str, Any] = {"optimizer": clipped(OPTIMIZERS[self.optimizer](self.learning_rate), self.clip)}
         if self.horizons is not None:
             found["horizons"] = self.horizons if self.horizons[-1] == problem.horizon else [*self.horizons, problem.horizon]
         if self.gradient == "two-point" or (self.gradient is None and is_hosted(problem)):

@@ -1,5 +1,6 @@
 """Ways of training linear controllers, compared on the same systems: where the gradient comes from, noise, long horizons."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from offspan.controllers import Linear
 from offspan.errors import OffspanError, check_known
 from offspan.experiments.estimate import Estimate, linear, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
+from offspan.experiments.network import clipped
 from offspan.experiments.registry import FAMILIES
 from offspan.experiments.spec import Arrays, OnChunk, Positive, Rate, Spec, Strict, Task, result_attributes
 from offspan.measures import normalized_cost, normalized_optimality
@@ -26,10 +28,17 @@ from offspan.training import Batch, Estimator, Exact, Reinforce, TwoPoint, train
 Deviation = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 
 
+def _can_be_printed(name: str) -> str:
+    """In figures, tables and spreadsheets."""
+    if not (name.isprintable() and re.fullmatch(r"\w[^$\\|]*", name)):
+        raise OffspanError("must be a text on one line that begins with a letter or digit, without `$`, `\\` and `|`")
+    return name
+
+
 class Way(Strict):
     """One way of training. `directions` are those of two-point, `rollouts` (from each seen state) those of reinforce."""
 
-    name: str = pydantic.Field(pattern=r"^[^$\\\x00-\x1f|]+$")  # it is printed in figures and tables
+    name: Annotated[str, pydantic.AfterValidator(_can_be_printed)]
     learning_rate: Rate
     iterations: Positive | None = None  # in place of the spec's
     clip: Rate | None = None
@@ -45,6 +54,11 @@ class Way(Strict):
     def estimator(self) -> Estimator:
         made = {"two-point": lambda: TwoPoint(self.radius, self.directions), "reinforce": lambda: Reinforce(self.std, self.rollouts)}
         return made.get(self.gradient, Exact)()
+
+    @property
+    def rollouts_from_each(self) -> int:
+        """Of an update, from each of its states."""
+        return {"exact": 1, "two-point": 2 * self.directions, "reinforce": self.rollouts}[self.gradient]
 
     def is_noisy(self) -> bool:
         return self.control_noise > 0 or self.process_noise > 0
@@ -104,7 +118,7 @@ class WaysSpec(Spec):
         runs = len(self.systems) * len(self.seeds)
 
         def of_way(way: Way, horizon: int) -> Estimate:
-            rollouts = {"exact": 1, "two-point": 2 * way.directions, "reinforce": way.rollouts}[way.gradient]
+            rollouts = way.rollouts_from_each
             exact = linear({self.seen: runs}, self.dim, self.dim, horizon, way.iterations or self.iterations, self.record_every)
             beside = 0.0 if way.is_plain() else 24.0 * runs * self.seen * rollouts * (horizon + 1) * self.dim
             return exact._replace(memory=exact.memory + beside, operations=exact.operations * rollouts)
@@ -161,12 +175,11 @@ def run_task(spec: WaysSpec, name: str, needed: Mapping[str, Arrays], resume: Ar
     }
     if way.is_plain():
         return train_lqr_batch(problems, [seen] * len(problems), learning_rate=way.learning_rate, clip=way.clip, **options).to_arrays()
-    cut = optax.identity() if way.clip is None else optax.clip_by_global_norm(way.clip)
     batch = train_batch(
         problems,
         [zero] * len(problems),
         seen,
-        optimizer=optax.chain(cut, optax.sgd(way.learning_rate)),
+        optimizer=clipped(optax.sgd(way.learning_rate), way.clip),
         gradient=way.estimator(),
         discounts=way.discounts,
         key=jax.random.key(0),
@@ -223,7 +236,7 @@ def to_dataset(spec: WaysSpec, results: Mapping[str, Arrays]) -> xr.Dataset:
 
 def _rollouts(spec: WaysSpec, way: Way) -> int:
     """Without the one more that sampled gradients make from each state for the recorded cost."""
-    return spec.seen * {"exact": 1, "two-point": 2 * way.directions, "reinforce": way.rollouts}[way.gradient]
+    return spec.seen * way.rollouts_from_each
 
 
 @jax.jit

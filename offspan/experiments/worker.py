@@ -14,9 +14,9 @@ from typing import Any
 import jax
 
 from offspan.errors import OffspanError
+from offspan.experiments.checkpoints import pack, unpack
 from offspan.experiments.executor import Work, execute, versions
 from offspan.experiments.run import Experiment
-from offspan.experiments.store import pack, unpack
 from offspan.experiments.verifying import Verification
 
 WORKS: dict[str, Any] = {work.__name__: work for work in (Experiment, Verification)}

@@ -19,8 +19,8 @@ import offspan
 from offspan.errors import OffspanError
 from offspan.experiments.registry import load_preset, preset_of
 from offspan.experiments.spec import Spec, to_toml
-from offspan.experiments.store import RunFolder, find_run, find_runs
-from offspan.files import atomic_write_text, excerpt, read_bytes, sentence
+from offspan.experiments.store import RunFolder, beside, find_run, find_runs
+from offspan.files import atomic_write_text, check_writable, excerpt, read_bytes, sentence
 from offspan.report.paper import EXPERIMENTS, Finding, findings
 from offspan.report.results import report
 from offspan.report.tables import Table
@@ -73,10 +73,7 @@ class Section(NamedTuple):
 
 def check_target(path: Path) -> None:
     """Whether a page may be written there: where there is nothing yet, or a page of ours."""
-    if not path.parent.is_dir():
-        raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
-    if path.exists() and not (path.is_file() and _is_ours(path.read_bytes())):
-        raise OffspanError(f"{path} is there already and is no page of offspan; name another file, or move it away.")
+    check_writable(path, _is_ours, "is no page of offspan")
 
 
 def _is_ours(content: bytes) -> bool:
@@ -92,13 +89,17 @@ def write_page(
     `stored` holds is shown before it, marked as such. Returns a sentence for each run that was left out, as it cannot be read; one that
     is named is an error.
     """
-    check_target(target)
+    if stored is not None and not stored.is_dir():
+        raise OffspanError(f"--stored is {str(stored)!r}, but there is no such folder.")
+    for name in runs:
+        find_run(root, name)  # which says what there is
     every = finished(root)
     of_the_paper = variants(every, list(EXPERIMENTS))
     names = runs or (of_the_paper if paper else [*of_the_paper, *(name for name in every if name not in of_the_paper)])
     claims = None if runs else stored_claims(root)
     if not names and claims is None:
         raise OffspanError(f"there is no finished run in {root} to report on; `offspan reproduce lqr` makes one.")
+    check_target(target)
     sections, left_out = [], []
     for name in names:
         if on_run is not None:
@@ -199,8 +200,6 @@ def gather(root: Path, name: str) -> Gathered:
     """The run of that name under `root`."""
     folder = find_run(root, name)
     spec = folder.spec()
-    other = getattr(spec, "compare_with", None)
-    beside = RunFolder(root / other) if other else None
     return Gathered(
         name,
         spec.title,
@@ -209,7 +208,7 @@ def gather(root: Path, name: str) -> Gathered:
         preset_of(spec),
         command_line(spec, folder.spec_file),
         folder.load_result(),
-        beside.load_result() if beside is not None and beside.is_complete() else None,
+        beside(spec, root),
         folder.provenance(),
     )
 

@@ -8,6 +8,8 @@ from rich import box
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from offspan.files import printable
+
 GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi omega"
 GREEK += " Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega"
 LATEX = {letter: rf"$\{name}$" for letter, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ", GREEK.split(), strict=True)}
@@ -36,13 +38,15 @@ def from_columns(title: str, columns: dict[str, list[str]], note: str = "") -> T
 
 
 def terminal_table(table: Table) -> RichTable:
-    """With a line between groups of rows that share their first cell. Nothing in it is markup."""
-    shown = RichTable(title=Text(table.title), caption=Text(table.note), box=box.SIMPLE_HEAD)
-    names = max(len(row[0]) for row in [table.headings, *table.rows])
-    for i, heading in enumerate(table.headings):  # where the terminal is too narrow, the names stay whole, and numbers break into lines
+    """With a line between groups of rows that share their first cell. Nothing in it is markup or an escape sequence."""
+    title, note = map(printable, (table.title, table.note))
+    headings, *rows = [list(map(printable, row)) for row in [table.headings, *table.rows]]
+    shown = RichTable(title=Text(title), caption=Text(note), box=box.SIMPLE_HEAD)
+    names = max(len(row[0]) for row in [headings, *rows])
+    for i, heading in enumerate(headings):  # where the terminal is too narrow, the names stay whole, and numbers break into lines
         shown.add_column(Text(heading), justify="right" if i else "left", overflow="fold", no_wrap=not i, min_width=None if i else names)
-    grouped = len({row[0] for row in table.rows}) < len(table.rows)
-    for previous, row in zip([None, *table.rows], table.rows, strict=False):
+    grouped = len({row[0] for row in rows}) < len(rows)
+    for previous, row in zip([None, *rows], rows, strict=False):
         if grouped and previous is not None and previous[0] != row[0]:
             shown.add_section()
         shown.add_row(*map(Text, row))
@@ -54,7 +58,7 @@ def markdown_table(table: Table) -> str:
 
 
 def markdown_rows(headings: list[str], rows: list[list[str]]) -> list[str]:
-    head, *body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [headings, *rows]]
+    head, *body = ["| " + " | ".join(" ".join(cell.splitlines()).replace("|", "\\|") for cell in row) + " |" for row in [headings, *rows]]
     return [head, "|" + "---|" * len(headings), *body]
 
 
