@@ -47,14 +47,12 @@ def findings(preset: str | None, result: xr.Dataset, beside: xr.Dataset | None =
 def _sweep(preset: str, result: xr.Dataset, beside: xr.Dataset | None) -> Iterator[Finding]:
     rows = summary(result)
     for system in rows.system.unique():
-        medians = _medians(rows, system)
+        medians, what = _medians(rows, system), f"{WORDS.get(system, system)}: both measures"
         if system == "identity":
             agrees = all(abs(value - 1) < 1e-9 for value in medians)
-            yield Finding(f"{WORDS.get(system, system)}: both measures", "1, no extrapolation", _span(medians), agrees)
+            yield Finding(what, "1, no extrapolation", _span(medians), agrees)
         else:
-            yield Finding(
-                f"{WORDS.get(system, system)}: both measures", "below 1, extrapolation", _span(medians), all(one < 1 for one in medians)
-            )
+            yield Finding(what, "below 1, extrapolation", _span(medians), all(one < 1 for one in medians))
     within, largest = TRAINED_WITHIN[preset], max(rows.excess_training_cost)
     yield Finding("largest median of J(S) − J*(S)", f"at most {within:g}", number(largest, ".1e"), largest <= within)
 
