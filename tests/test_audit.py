@@ -202,7 +202,7 @@ def test_a_region_of_one_coordinate(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"region": {5: (0, 1)}}, r"`region` is .* intervals for some of the coordinates 0\.\.1"),
+        ({"region": {5: (0, 1)}}, r"`region` is .* intervals, low < high, for some coordinates 0\.\.1"),
         ({"region": {0: (1, 0)}}, "`region` is"),
         ({"region": [0, 1]}, "`region` is"),
         ({"states": 0}, "`states` is 0"),

@@ -107,7 +107,7 @@ def test_a_run_that_is_told_to_end_leaves_a_checkpoint(tmp_path, sent, code):
     assert 0 < folder.share_done() < 1
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_an_output_without_the_papers_symbols(tmp_path, encoding):
     """`list` and `show` print ∇ and ×: an encoding that lacks them gets plain characters. `python -m offspan.cli` is the command."""
     for arguments in (["list"], ["show", "lqr-random-abq", "--folder", str(RESULTS)]):

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 
 import h5py
@@ -19,11 +20,12 @@ from typer.testing import CliRunner
 import offspan
 from offspan.cli import app, main
 from offspan.experiments.checkpoints import save_arrays
-from offspan.experiments.registry import spec_from
+from offspan.experiments.registry import load_spec, spec_from
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder
 from offspan.experiments.verifying import check_place
 from offspan.files import arrays_in, atomic_write, atomic_write_text
+from offspan.report.tables import Table, markdown_table
 
 SPEC = {"name": "small", "systems": ["shift"], "dim": [3], "horizon": [3], "seen": [1], "learning_rate": [0.01], "iterations": 20}
 
@@ -414,3 +416,63 @@ def test_others_provenance_is_shown_in_a_few_levels(tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "more": deep}))
     assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path)], catch_exceptions=False).exit_code == 0
     assert "a a a a a a a a …" in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["[red]x[/red]", "a|b", "a\nb", r"\input{x}", "50% #1 {", '=HYPERLINK("x")', r"$\frac{1}{$", "\x1b[31mz", "\x9bz"]
+)
+def test_a_name_of_a_system_is_neither_markup_nor_code(tmp_path, name):
+    """Not for the terminal, for LaTeX, for markdown, for spreadsheets or for figures."""
+    quoted = json.dumps(name)
+    (tmp_path / "own.toml").write_text(
+        f"systems = [{quoted}]\ndim = [1]\nhorizon = [2]\nlearning_rate = [0.1]\nseen_states = [[1.0]]\niterations = 3\n"
+        f"[matrices.{quoted}]\nA = [[1.0]]\n"
+    )
+    with pytest.raises(offspan.OffspanError, match="must be letters, digits"):
+        load_spec(tmp_path / "own.toml")
+
+
+@pytest.mark.parametrize("name", ['=HYPERLINK("x")', "\x9bz", "a\u2028b", "a|b", r"\input{x}", ""])
+def test_nor_is_a_name_of_a_way(name):
+    ways = {"kind": "ways", "name": "w", "systems": ["shift"], "dim": 3, "horizon": [3], "iterations": 10, "compare_by": "horizon"}
+    with pytest.raises(offspan.OffspanError, match="must be a text on one line that begins with a letter"):
+        spec_from({**ways, "ways": [{"name": name, "learning_rate": 0.01}]}, "test")
+
+
+def test_a_line_break_ends_no_row_of_a_markdown_table():
+    assert markdown_table(Table("", ["a"], [["x\ny|z"]])).splitlines()[2] == r"| x y\|z |"
+
+
+def test_a_damaged_result_is_named_and_nobody_is_told_to_delete_it(tmp_path):
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "results" / "lqr-random-abq", tmp_path / "run")
+    file = tmp_path / "run" / "result.nc"
+    file.write_bytes(file.read_bytes()[:-100])
+    found = CliRunner().invoke(app, ["show", "run", "--folder", str(tmp_path)]).exception
+    assert isinstance(found, offspan.OffspanError)
+    assert "result.nc" in str(found)
+    assert "delete" not in str(found)
+
+
+@pytest.mark.parametrize("kind", ["declared", "elsewhere"])
+def test_a_whole_result_with_a_variable_that_is_too_large_or_in_another_file_is_refused(tmp_path, kind):
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "results" / "lqr-random-abq", tmp_path / "run")
+    (tmp_path / "secret").write_bytes(np.arange(20.0).tobytes())
+    n = 2 * 10**8 if kind == "declared" else 20
+    with h5py.File(tmp_path / "run" / "result.nc", "a") as file:
+        stored = {"chunks": (10**6,), "compression": "gzip"} if kind == "declared" else {"external": [(str(tmp_path / "secret"), 0, 160)]}
+        variable = file.create_dataset("extra", (n,), "f8", **stored)
+        axis = file.create_dataset("big", (n,), "i1", chunks=(min(n, 10**6),))
+        axis.make_scale("big")
+        variable.dims[0].attach_scale(axis)
+    found = CliRunner().invoke(app, ["show", "run", "--folder", str(tmp_path)]).exception
+    assert isinstance(found, offspan.OffspanError)
+    assert ("bytes that declare" if kind == "declared" else "other files") in str(found)
+
+
+def test_the_versions_that_are_known_to_fail_are_excluded():
+    """With typer 0.15.0 to 0.15.3 `--help` fails, and pandas 2.2.0 conflicts with NumPy 2."""
+    needed = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]["dependencies"]
+    least = {name: tuple(map(int, version.split("."))) for name, _, version in (one.partition(">=") for one in needed)}
+    assert least["typer"] >= (0, 15, 4)
+    assert least["pandas"] >= (2, 2, 2)
+    assert least["numpy"] >= (2, 2)

@@ -547,7 +547,7 @@ def test_where_nothing_is_near_to_training_distance_tells_nothing():
     )
     assert 0.4 < found.outcome.share < 0.6
     assert "hardly matters" not in found.suggested.note
-    assert "does not tell here" in found.suggested.note
+    assert "does not predict the gain here" in found.suggested.note
 
 
 def test_multiples_of_rewards_are_no_criterion():
