@@ -14,7 +14,20 @@ from matplotlib.text import Text
 from offspan.experiments.store import RunFolder
 from offspan.maps import ExtrapolationMap
 from offspan.report import drawing, lqr, maps, network, scenes, theory, ways
-from offspan.report.drawing import CATEGORIES, SEEN, UNSEEN, angle, heading, label_ends, log_axis, power_of_ten, short, subplots
+from offspan.report.drawing import (
+    CATEGORIES,
+    SEEN,
+    UNSEEN,
+    angle,
+    apart,
+    heading,
+    label_ends,
+    log_axis,
+    power_of_ten,
+    readable,
+    short,
+    subplots,
+)
 from offspan.report.results import Estimate, report
 from offspan.report.selection import _interval
 from offspan.report.tables import number
@@ -231,10 +244,38 @@ def test_labels_at_the_ends_of_lines_are_moved_apart():
     label_ends(ax, [(0.98, "a", "black"), (0.99, "b", "black"), (1.0, "c", "black"), (np.inf, "not there", "black")])
     heading(figure, "A finding", "and settings")
     figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in ax.texts]
+    boxes = [Text.get_window_extent(text) for text in ax.texts]  # without their lines
     assert [text.get_text() for text in ax.texts] == ["a", "b", "c"]
     assert all(upper.y0 >= lower.y1 - 2 for lower, upper in itertools.pairwise(boxes))
     assert faults(figure) == []
+
+
+def test_labels_stay_about_the_ends_of_their_lines():
+    """Of three ends close together the middle label stays at its line; one that stands alone, and those at the border, stay too."""
+    np.testing.assert_allclose(apart(np.array([0.29, 0.3, 0.31, 0.9]), 0.1), [0.2, 0.3, 0.4, 0.9])
+    np.testing.assert_allclose(apart(np.array([0.0, 0.02, 0.98, 1.0]), 0.1), [0.0, 0.1, 0.9, 1.0])
+
+
+def test_coloured_words_have_contrast_with_white():
+    """At least 4.5, as relative luminances in [WCAG 2.2, 1.4.3]; a colour that has it stays."""
+    for colour in CATEGORIES:
+        rgb = np.array(colours.to_rgb(readable(colour)))
+        luminance = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+        assert 1.05 / (luminance + 0.05) > 4.45, colour
+    assert readable(drawing.BROWN).upper() == drawing.BROWN
+
+
+def test_a_figure_beside_another_says_what_changed():
+    rows, before = lqr.summary(stored("lqr-long-horizon")), lqr.summary(stored("lqr"))
+    lower = sum(((rows[measure] < before[measure] - 1e-6) & (rows.system == "gaussian")).sum() for measure in lqr.MEASURES)
+    said = f"H = 8 in place of 5 lowers medians: none of 8 of identity, all of 8 of shift and {lower} of 8 of gaussian"
+    assert lqr.compared(rows, before) == said
+    figure = lqr.measure_bars(stored("lqr-long-horizon"), stored("lqr"))
+    assert "1 of 20 gaussian systems diverged, counted as ∞" in " ".join(figure.texts[1].get_text().split())
+    other = lqr.summary(stored("lqr-random-abq"))
+    assert lqr.compared(other, before).startswith(
+        f"With 4 seen states, the optimality measure ends at {other.normalized_optimality[3]:.2f} for"
+    )
 
 
 def region(values: list[list[float]], of_success: bool) -> ExtrapolationMap:
