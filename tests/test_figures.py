@@ -299,10 +299,27 @@ def test_a_map_of_success_has_two_named_colours_and_one_of_cost_a_limit():
     }
     cost = maps.map_figure(region([[0.1, 1.0], [1.0, 9.0]], False), seen, names=["x", "y"], **options)
     labels = [text.get_text() for text in cost.legends[0].get_texts()]
-    assert labels == ["seen", "unseen", "target", "unseen, fails", "succeeds inside"]
+    assert labels == ["seen", "unseen", "target", "unseen, fails", "fails"]
     assert cost.get_suptitle() == "1 of 2 unseen states and 75% of the states on the map end well"
     (crossed,) = [one for one in cost.get_axes()[0].collections if one.get_label() == "unseen, fails"]
     assert np.asarray(crossed.get_offsets()).tolist() == [[1.0, 1.0]]
+
+
+def test_costs_that_overflow_are_hatched_and_huge_ones_do_not_take_all_shades():
+    """Six decades of cost are told apart; the states to add alone are orange."""
+    found = region([[1e-5, 1.0], [np.inf, 1e27]], False)
+    _, ax = subplots(4.0, 3.0)
+    named = maps.draw_region(ax, found)
+    assert {label: patch.get_hatch() for label, patch in named.items()} == {"the cost overflows": "xxxx"}
+    assert ax.patch.get_hatch() == "xxxx"
+    (mesh,) = [one for one in ax.collections if one.get_array() is not None]
+    assert mesh.norm.vmax == pytest.approx(1e6 * mesh.norm.vmin)
+
+
+def test_states_off_the_slice_of_a_map_are_counted():
+    unseen = np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.5], [1.0, 1.0, 0.0]])
+    drawn = maps.map_figure(region([[1.0, 2.0], [3.0, 4.0]], False), np.zeros((1, 3)), unseen=unseen, names=["x", "y"])
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["seen", "unseen: 3 states at 2 places"]
 
 
 def test_the_line_of_no_extrapolation_is_named():
