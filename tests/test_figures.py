@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from offspan.experiments.store import RunFolder
 from offspan.maps import ExtrapolationMap
-from offspan.report import drawing, lqr, maps, network, scenes, theory, ways
+from offspan.report import drawing, lqr, maps, network, network_ways, scenes, theory, ways
 from offspan.report.drawing import (
     CATEGORIES,
     SEEN,
@@ -185,7 +185,8 @@ def test_findings_follow_the_numbers():
     assert lqr.finding(worse) == "Gaussian extrapolates; identity does not; shift is not below 1 throughout"
     lost = rows.assign(normalized_cost=np.inf, normalized_optimality=np.inf)
     assert lqr.finding(lost) == "Half of the runs of identity, shift and gaussian or more diverge"
-    assert "At H = 200, 100% of the runs train with" in ways.most_trained(ways.summary(stored("lqr-horizons")))
+    said = "At H = 200, 100% of the runs train with “gradient cut at 1” and “discount 0.3 to 1, cut at 1”, 54% with “plain”"
+    assert ways.most_trained(ways.summary(stored("lqr-horizons"))) == said
 
 
 def test_a_spike_is_clipped_and_named_and_the_kept_controllers_are_marked():
@@ -320,6 +321,14 @@ def test_states_off_the_slice_of_a_map_are_counted():
     unseen = np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.5], [1.0, 1.0, 0.0]])
     drawn = maps.map_figure(region([[1.0, 2.0], [3.0, 4.0]], False), np.zeros((1, 3)), unseen=unseen, names=["x", "y"])
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["seen", "unseen: 3 states at 2 places"]
+
+
+def test_a_point_of_one_run_is_hollow():
+    result = stored("quadcopter-noise")
+    drawn = network_ways.figure(result, network_ways.summary(result))
+    hollow = [line for line in drawn.get_axes()[1].lines if line.get_markerfacecolor() == "white" and len(np.asarray(line.get_xdata()))]
+    assert sorted(float(line.get_ydata()[0]) for line in hollow) == pytest.approx([1.240968, 1.294431], rel=1e-5)
+    assert "hollow: of one run" in drawn.texts[1].get_text()
 
 
 def test_the_line_of_no_extrapolation_is_named():
