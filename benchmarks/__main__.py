@@ -4,6 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-for name in ("lqr", "neural", "estimators", "moments", "selection", "audits", "cluster"):
-    print(f"\n== {name}\n", flush=True)
-    subprocess.run([sys.executable, str(Path(__file__).with_name(f"{name}.py")), *sys.argv[1:]], check=True)
+for file in sorted(Path(__file__).parent.glob("[!_]*.py")):
+    print(f"\n== {file.stem}\n", flush=True)
+    subprocess.run([sys.executable, str(file), *sys.argv[1:]], check=True)

@@ -1,7 +1,7 @@
 """The stored figures and tables, drawn from the stored results: `python docs/figures.py` writes those of docs/results, training nothing but
 the network of the audit's example; names after it choose among them, such as `python docs/figures.py lqr pendulum verify`.
 
-Files that are not there yet are not added: delete a figure to be rid of it, and touch one to have it.
+Files that are not there yet are not added, and named as left out: delete a figure to be rid of it, and touch one to have it.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import dataclasses
 import re
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -17,6 +18,7 @@ import optax
 import pandas as pd
 
 import offspan
+from offspan.errors import nearest
 from offspan.experiments.mapping import map_of_run
 from offspan.experiments.store import RunFolder
 from offspan.report import audit as audit_report
@@ -30,17 +32,21 @@ RESULTS = Path(__file__).parent / "results"
 DPI = 160
 
 
+def is_stored(path: Path) -> bool:
+    print(path.relative_to(RESULTS), end="\n" if path.exists() else ": left out, as it is not stored\n", flush=True)
+    return path.exists()
+
+
 def save(figure, path: Path) -> None:
-    if path.exists():
+    if is_stored(path):
         figure.savefig(path, dpi=DPI)
-        print(path.relative_to(RESULTS), flush=True)
 
 
 def draw_run(folder: Path) -> None:
     run = gather(RESULTS, folder.name)
     made = report(run.result, run.beside)
     for name, table in made.tables.items():
-        if (folder / f"{name}.md").exists():
+        if is_stored(folder / f"{name}.md"):
             (folder / f"{name}.md").write_text(markdown_table(table), encoding="utf-8")
     for name, (figure, _) in made.figures().items():
         save(figure, folder / f"{name}.png")
@@ -83,6 +89,11 @@ def draw_cart_pole() -> None:
     save(audit_report.map_figure(found, found.outcome), RESULTS / "audit" / "cart-pole.png")
 
 
+def draw_theory() -> None:
+    for name, (figure, _) in theory_figures().items():
+        save(figure, RESULTS / "verify" / f"{name}.png")
+
+
 def draw_closed_loop() -> None:
     sys.path.insert(0, str(RESULTS.parent.parent / "examples" / "studies"))
     from closed_loop import figure  # pyright: ignore[reportMissingImports]
@@ -93,14 +104,16 @@ def draw_closed_loop() -> None:
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     runs = sorted(path.parent.name for path in RESULTS.glob("*/result.nc"))
-    for name in sys.argv[1:] or [*runs, "closed-loop", "verify", "audit", "cart-pole"]:
-        if name in runs:
-            draw_run(RESULTS / name)
-        elif name == "verify":
-            for figure_name, (figure, _) in theory_figures().items():
-                save(figure, RESULTS / "verify" / f"{figure_name}.png")
-        else:
-            {"audit": draw_audit, "cart-pole": draw_cart_pole, "closed-loop": draw_closed_loop}[name]()
+    drawers = {name: partial(draw_run, RESULTS / name) for name in runs} | {
+        "closed-loop": draw_closed_loop,
+        "verify": draw_theory,
+        "audit": draw_audit,
+        "cart-pole": draw_cart_pole,
+    }
+    if unknown := [name for name in sys.argv[1:] if name not in drawers]:
+        sys.exit(f"There are no figures of {unknown[0]!r}{nearest(unknown[0], list(drawers))}; there are those of: {', '.join(drawers)}.")
+    for name in sys.argv[1:] or drawers:
+        drawers[name]()
 
 
 if __name__ == "__main__":

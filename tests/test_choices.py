@@ -143,7 +143,7 @@ def test_a_comparison_of_networks_trains_each_set_from_each_start(network):
     assert own == {"farthest": False, "pilot": True}
     made = report(result)
     assert "pilot (own run)" in [row[0] for row in made.tables["table"].rows]
-    assert made.tables["tails"].headings[-2:] == ["others", "runs = 1"]
+    assert made.tables["tails"].headings[-2:] == ["J from other initial networks", "relative to random, pooled over starts"]
 
 
 def test_a_comparison_that_was_stopped_goes_on_to_the_same_bits(network, tmp_path):
@@ -318,7 +318,7 @@ def test_select_writes_a_spec_that_runs(tmp_path, monkeypatch):
     written = tomllib.loads(Path("mine-gramian-logdet.toml").read_text())
     assert written["seen_states"] == [np.eye(3)[best].tolist()]
     assert "1 of 3 states by gramian-logdet" in done.output
-    assert done.output.index("chosen") < done.output.index("Score: best set with it")
+    assert done.output.index("chosen") < done.output.index("Score: value of the best set")
     assert "Train on them: offspan run mine-gramian-logdet.toml" in done.output
     with pytest.raises(ValueError, match="still to be chosen; `offspan select` writes a spec that runs"):
         cli.app(["run", "mine.toml"], standalone_mode=False)

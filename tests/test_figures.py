@@ -1,8 +1,11 @@
 """Every figure: one style, nothing cut or on top of another, and words that are true of the data drawn."""
 
+import importlib.util
 import itertools
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import matplotlib.colors as colours
 import numpy as np
@@ -337,3 +340,27 @@ def test_the_line_of_no_extrapolation_is_named():
     for figure in figures:
         assert "no extrapolation" in [text.get_text() for text in visible_texts(figure)]
     assert drawing.LOWER in lqr.measure_bars(stored("lqr")).get_axes()[0].get_ylabel()
+
+
+@pytest.fixture
+def drawing_of_the_docs() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_figures", STORED.parent / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_stored_figures_are_drawn_by_name_and_what_is_left_out_is_named(drawing_of_the_docs, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(drawing_of_the_docs, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["figures.py", "verifi"])
+    with pytest.raises(SystemExit, match=re.escape("There are no figures of 'verifi' (did you mean 'verify'?)")):
+        drawing_of_the_docs.main()
+    figure = Figure()
+    drawing_of_the_docs.save(figure, tmp_path / "kept.png")
+    assert capsys.readouterr().out == "kept.png: left out, as it is not stored\n"
+    (tmp_path / "kept.png").touch()
+    drawing_of_the_docs.save(figure, tmp_path / "kept.png")
+    assert capsys.readouterr().out == "kept.png\n"
+    assert (tmp_path / "kept.png").stat().st_size > 0

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray as xr
 from PIL import Image, ImageSequence
 from typer.testing import CliRunner
 
@@ -23,6 +24,7 @@ from offspan.experiments.network import OBJECTIVES, NetworkSpec, is_near, make, 
 from offspan.experiments.registry import SYSTEMS, System, load_preset, load_spec, preset_of
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder
+from offspan.report.network import states_figure
 from offspan.report.results import report
 from offspan.report.tables import latex_table, markdown_table
 
@@ -487,6 +489,11 @@ def test_nothing_to_normalise_by_is_not_perfect(tmp_path):
     sheet = report(result).tables["table"]
     assert [row[-1] for row in sheet.rows] == ["–", "–", "–"]
     assert "The measure is not defined" in sheet.note
+    titles = [ax.get_title() for ax in states_figure(result).axes]
+    assert len(titles) == 3
+    assert not [title for title in titles if "measure" in title]
+    defined = result.assign(normalized_cost=xr.full_like(result.normalized_cost, 0.25))
+    assert [ax.get_title().count("measure") for ax in states_figure(defined).axes] == [0, 1, 1]
 
 
 def test_a_measure_that_should_not_be_trusted_says_so(small):

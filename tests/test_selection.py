@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import sys
 import warnings
 from typing import Any
 
@@ -17,11 +18,11 @@ import scipy.stats
 import offspan
 from offspan.exploration import visited_covariance
 from offspan.report.results import bootstrap, cvar, rank_correlation, ratio
-from offspan.selection.criteria import CRITERIA
+from offspan.selection.criteria import CRITERIA, Criterion, starts
 from offspan.selection.evaluations import Setting
-from offspan.selection.methods import METHODS, _by_rank
-from offspan.selection.pilots import Pilots, Training, flow, flow_costs
-from offspan.selection.search import best_set, extensions, greedy_set, random_sets, worth, worth_of_exchanges
+from offspan.selection.methods import METHODS, Task, _by_rank, _growing
+from offspan.selection.pilots import Pilots, Training, costs_from, flow, flow_costs
+from offspan.selection.search import ALL_SETS, best_set, extensions, greedy_set, random_sets, worth, worth_of_exchanges
 from tests.systems import random_lqr
 
 KEY = jax.random.key(0)
@@ -182,6 +183,26 @@ def test_large_pools_are_chosen_from_by_greedy_choice_and_exchange(monkeypatch):
             assert np.all(np.delete(scores, chosen) <= 0)
 
 
+def test_the_search_ends_where_all_values_are_infinite():
+    """Where every set is worth −∞, as where trajectories overflow, and where some are worth +∞."""
+    nothing = Criterion(lambda sets: np.full(len(sets), -np.inf), 0)
+    assert math.comb(150, 2) > ALL_SETS
+    indices, _, is_tie = best_set(nothing, 150, 2)
+    assert (len(set(indices.tolist())), is_tie) == (2, True)
+    endless = Criterion(lambda sets: np.where(np.any(sets == 7, axis=1), np.inf, 1.0), 0)
+    for count in (150, 20):
+        indices, _, is_tie = best_set(endless, count, 2)
+        assert 7 in indices
+        assert not is_tie
+
+
+@pytest.mark.parametrize("method", ["gramian-trace", "gramian-logdet", "coverage", "covariance", "alignment", "colearnability"])
+def test_a_choice_ends_where_trajectories_overflow(method):
+    problem = offspan.LQR(1e200 * np.eye(3), horizon=3)
+    with pytest.warns(UserWarning, match="trajectories overflow at the start"):
+        assert choose(problem, offspan.sphere(KEY, 150, 3), 2, method).states.shape == (2, 3)
+
+
 def test_worth_is_the_best_set_with_a_state_less_the_best_without():
     problem = offspan.gaussian(jax.random.key(3), 4, horizon=4)
     chosen = offspan.select(problem, np.eye(4), 2, method="gramian-trace", key=KEY)
@@ -216,6 +237,20 @@ def test_what_explores_only_after_a_step_is_not_called_unexploring():
     still = offspan.FunctionProblem(lambda x, u: x, lambda x, u: x @ x, state_dim=2, control_dim=1, horizon=3)
     with pytest.warns(UserWarning, match="the system stays where it is"):
         choose(still, [[0.0, 1.0], [1.0, 0.0]], 1, "farthest")
+
+
+def test_controllers_that_are_not_linear_learn_from_more_states_than_dimensions():
+    """For them, n independent seen states leave something unseen, a zero state is one as others, and moving along a line explores it."""
+    problem, pool = offspan.identity(2, horizon=3), np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 0.0]])
+    along = offspan.Bounded(offspan.Linear(np.eye(2)), [-1.0, -1.0], [1.0, 1.0])  # from e_1 along e_1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = offspan.select(problem, pool, 3, method="random", key=KEY, controllers=along)
+    assert chosen.explores
+    assert len(chosen.states) == 3
+    for some, said in ((pool, "has a zero state"), (pool[:3], "can span all 2 dimensions")):
+        with pytest.raises(offspan.OffspanError, match=said):
+            choose(problem, some, 2, "farthest")
 
 
 @pytest.mark.parametrize("turns", [1, 2])
@@ -318,6 +353,47 @@ def test_adaptive_choice_adds_the_worst_state_of_a_plain_loop():
     np.testing.assert_allclose(chosen.controllers[0].K, K, rtol=1e-9)
 
 
+def test_stages_of_a_growing_choice_have_keys_of_their_own_and_one_check(monkeypatch):
+    """No key is used twice, and of the rollouts for costs, only those of the check at the end, one a candidate, are not counted."""
+    keys, states = [], []
+
+    class Recorded(Pilots):
+        def __init__(self, setting, training, sets):
+            keys.append(training.key)
+            super().__init__(setting, training, sets)
+
+    def next_state(costs, key):
+        keys.append(key)
+        return int(np.argmax(costs))
+
+    def costs_of(problem, controllers, x0s, key, samples):
+        states.append(len(controllers) * len(x0s) * samples)
+        return costs_from(problem, controllers, x0s, key, samples)
+
+    monkeypatch.setattr("offspan.selection.methods.Pilots", Recorded)
+    monkeypatch.setattr("offspan.selection.pilots.costs_from", costs_of)
+    task_key, training_key = jax.random.split(KEY)
+    here = setting(offspan.shift(4, horizon=3), np.eye(4))
+    choice = _growing(next_state)(Task(here, 2, task_key, Training(here.problem, training_key, SGD, 8), 4))
+    assert len({tuple(np.asarray(jax.random.key_data(key)).tolist()) for key in keys}) == len(keys) == 4
+    updates = 4 * 1 + 4 * 2
+    assert choice.rollouts == updates + 2 * 4
+    assert sum(states) == 2 * 4 + 4
+
+
+def test_the_network_that_choosing_begins_with_has_a_key_of_its_own(monkeypatch):
+    """Where none is given, it is not drawn with the key that the keys of choosing and training are split from."""
+    drawn = []
+
+    def recorded(where, problem, controllers, key):
+        drawn.append(key)
+        return starts(where, problem, controllers, key)
+
+    monkeypatch.setattr(sys.modules["offspan.selection.select"], "starts", recorded)
+    offspan.select(offspan.Pendulum(horizon=2), [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]], 1, method="farthest", key=KEY)
+    assert not np.array_equal(jax.random.key_data(drawn[0]), jax.random.key_data(KEY))
+
+
 def test_replay_draws_the_rth_worst_with_a_weight_of_one_over_r():
     costs = np.array([1.0, 5.0, -np.inf, 3.0])
     drawn = np.array([_by_rank(costs, key) for key in jax.random.split(KEY, 400)])
@@ -350,6 +426,23 @@ def test_over_one_step_the_flow_is_policy_gradient():
     flowed, trained = (choose(problem, e, 2, method, optimizer=optax.sgd(1e-4), iterations=4_000) for method in ("flow", "exhaustive"))
     assert flowed.indices.tolist() == trained.indices.tolist()
     np.testing.assert_allclose(flowed.scores, trained.scores, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.sgd(1e-2, momentum=0.9),
+        optax.chain(optax.clip_by_global_norm(1e3), SGD),
+        optax.sgd(optax.linear_schedule(1e-2, 0.0, 10)),
+        optax.chain(optax.add_decayed_weights(1e-2), SGD),
+        optax.adam(1e-2),
+        optax.sgd(0.0),
+    ],
+    ids=["momentum", "clipping", "schedule", "decay", "adam", "no step"],
+)
+def test_the_flow_refuses_what_is_not_plain_gradient_descent(optimizer):
+    with pytest.raises(offspan.OffspanError, match="'flow' follows plain gradient descent"):
+        choose(offspan.shift(3, horizon=2), np.eye(3), 1, "flow", optimizer=optimizer)
 
 
 def test_the_flow_follows_what_is_visited():
@@ -410,6 +503,21 @@ def test_the_effect_of_adding_a_state():
     costs = [float(offspan.cost(problem, offspan.Linear(K), U)) for K in ends]
     assert effect.measured == pytest.approx(costs[1] - costs[0], rel=1e-8)
     assert offspan.effect_of_adding(problem, S, x).measured is None
+
+
+def test_scores_and_effects_of_a_noisy_problem():
+    """Scores and predictions look at the problem without noise; the measured effect has it, the same in both trainings' costs."""
+    problem, e = offspan.shift(4, horizon=2), np.eye(4)
+    noisy = offspan.Noisy(problem, process=0.3)
+    assert offspan.extrapolation_scores(noisy, e[:1], e[1:]) == offspan.extrapolation_scores(problem, e[:1], e[1:])
+    predicted = offspan.effect_of_adding(problem, e[:1], e[1]).predicted
+    assert offspan.effect_of_adding(noisy, e[:1], e[1]).predicted == predicted != 0
+    effect = offspan.effect_of_adding(noisy, e[:1], e[1], key=KEY, optimizer=SGD, iterations=100)
+    ends = [offspan.train(noisy, offspan.Linear(np.zeros((4, 4))), S, optimizer=SGD, iterations=100, key=KEY) for S in (e[:1], e[:2])]
+    alone, together = (float(offspan.expected_cost(noisy, run.controller.K, e[2:])) for run in ends)
+    assert effect.measured == pytest.approx(together - alone, rel=0.5)  # by other draws of the noise
+    with pytest.raises(offspan.OffspanError, match="effect_of_adding: `key` is missing: the problem is Noisy"):
+        offspan.effect_of_adding(noisy, e[:1], e[1], optimizer=SGD, iterations=100)
 
 
 def test_maps_are_costs_state_by_state():

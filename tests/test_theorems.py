@@ -25,7 +25,7 @@ from offspan.theory import (
     riccati,
     underdetermined,
 )
-from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr
+from offspan.theory.claims import Settings, at_least, at_most, equal, random_lqr, within_errors
 from offspan.theory.genus import Laurent
 from offspan.theory.monte_carlo import stepped_measures
 from offspan.theory.verify import STATEMENTS, verify
@@ -578,6 +578,16 @@ def test_a_claim_knows_when_it_fails():
     assert not at_least("", [(1.0, np.nan)], "").holds
     worst = equal("", [(np.zeros(3), np.array([0.0, 2e-12, -1e-12]))], "")
     assert (worst.predicted, worst.measured, worst.verdict) == (0.0, 2e-12, "holds")
+
+
+def test_a_simulated_mean_that_is_not_a_number_is_no_claim_that_holds():
+    """Nor is a mean that is off, whichever comes first."""
+    sound, lost, off = ((1.0, np.array([1.0 - d, 1.0 + d]) + shift, "a case") for d, shift in ((0.1, 0.0), (np.nan, 0.0), (0.1, 1.0)))
+    for other in (lost, off):
+        for pair in ([sound, other], [other, sound]):
+            assert not within_errors("a mean", pair, "simulation").holds
+            assert not concentration._relative("a mean", pair, "simulation").holds
+    assert within_errors("a mean", [sound, sound], "simulation").holds
 
 
 def test_a_statement_that_does_not_fit_is_passed_over_or_refused(monkeypatch):

@@ -73,7 +73,7 @@ class SelectionSpec(Networks):
                 f"`candidates` has states of length {len(self.candidates[0])}, but the problem has {problem.state_dim} numbers"
             )
         pool = self.pool()
-        check_pool("the comparison", problem, pool, self.choose)
+        check_pool("the comparison", pool, self.choose, is_linear=self.is_lqr())
         number = math.comb(len(pool), self.choose)
         if self.is_lqr() and number > self.sets:
             raise OffspanError(f"`sets` is {self.sets}, but all {number} sets of an LQR are trained; raise it")
@@ -209,7 +209,7 @@ def _choose(spec: SelectionSpec, seed: int, resume: Arrays | None, on_chunk: OnC
                 key=jax.random.fold_in(jax.random.key(seed), m),
                 controllers=controller,
                 scale=spec.scale,
-                # In closed form, a training of full length costs no more than a short one.
+                # Approximate gradient flow of full length costs no more than a short one.
                 iterations=spec.iterations if method == "flow" else spec.pilot_iterations,
                 optimizer=spec.policy_gradient.transformation(),
                 stop=stopping(spec),

@@ -14,14 +14,14 @@ import offspan
 from offspan.audit import Audit, Outcome
 from offspan.files import atomic_write_text
 from offspan.maps import ExtrapolationMap
-from offspan.report.drawing import CATEGORIES, DASHES, GREEN, LOWER, ORANGE, SEEN, heading, legend_below, log_axis, styled, subplots
-from offspan.report.maps import draw_region
+from offspan.report.drawing import CATEGORIES, DASHES, GREEN, LOWER, ORANGE, heading, legend_below, log_axis, styled, subplots
+from offspan.report.maps import LOOKS, draw_region
 from offspan.report.page import TEMPLATES, Picture, check_target, picture
 from offspan.report.tables import Table, number
 from offspan.suggestions import NEAR
 
 MARKS: dict[str, dict[str, Any]] = {
-    "seen": {"marker": "o", "facecolor": SEEN, "edgecolor": "white"},
+    "seen": LOOKS["seen"],
     "worst": {"marker": "X", "facecolor": "black", "edgecolor": "white"},
     "to add": {"marker": "D", "facecolor": ORANGE, "edgecolor": "black"},
 }

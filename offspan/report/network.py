@@ -216,12 +216,13 @@ def states_figure(result: xr.Dataset) -> Figure:
     The form of [R24, fig:pend_and_quad_experiments_main, fig:quad_experiments_add_unseen_initial_states, fig:quad_experiments_dist].
     """
     figure = Figure(figsize=(10.5, 4.6))
-    measure = f"{float(result.normalized_cost.sel(seed=int(result.shown_seed))):.3g}"
+    measure = float(result.normalized_cost.sel(seed=int(result.shown_seed)))
+    ends = (f" (measure {measure:.3g})", " (measure 1)") if _is_defined(result) else ("", "")
     learned, baseline = (f"{_of(*reached(result, objective, 'unseen'))} unseen at the target" for objective in SHOWN)
     panels = [
         ("at the start", "policy_gradient", 0),
-        (f"at the end, policy gradient (measure {measure}):\n{learned}", "policy_gradient", -1),
-        (f"at the end, non-extrapolating (measure 1):\n{baseline}", "non_extrapolating", -1),
+        (f"at the end, policy gradient{ends[0]}:\n{learned}", "policy_gradient", -1),
+        (f"at the end, non-extrapolating{ends[1]}:\n{baseline}", "non_extrapolating", -1),
     ]
     for place, (title, objective, time) in enumerate(panels, start=1):
         ax = _axes(figure, result, 1, 3, place)

@@ -84,12 +84,12 @@ def _is_ours(content: bytes) -> bool:
 
 
 def write_page(
-    root: Path, runs: list[str], *, paper: bool, target: Path, on_run: Callable[[str], object] = str, stored: Path | None = None
+    root: Path, runs: list[str], *, paper: bool, target: Path, on_run: Callable[[str], object] | None = None, stored: Path | None = None
 ) -> list[str]:
     """Writes one page of the runs that are named, of the paper's, or of all under `root` that have a result, to `target`.
 
-    `on_run` is called with each name before it is drawn. Before a quick look stands the full run of the same preset, marked as such, where
-    the folder `stored` has it and `root` has not. Returns a sentence for each run that was left out, as it cannot be read; one that
+    `on_run` is called with each name before it is drawn. If `root` has only a quick run, the full run of the same preset that the folder
+    `stored` holds is shown before it, marked as such. Returns a sentence for each run that was left out, as it cannot be read; one that
     is named is an error.
     """
     check_target(target)
@@ -101,7 +101,8 @@ def write_page(
         raise OffspanError(f"there is no finished run in {root} to report on; `offspan reproduce lqr` makes one.")
     sections, left_out = [], []
     for name in names:
-        on_run(name)
+        if on_run is not None:
+            on_run(name)
         full = name.removesuffix("-quick")
         try:
             if stored is not None and full not in (name, *every) and RunFolder(stored / full).is_complete():

@@ -22,7 +22,7 @@ SHARES = (0.05, 0.1, 0.25)  # of training, after which the cost so far and the a
 TAIL = 0.2
 GOOD = 1.5  # times the least cost
 MOST_ROWS = 40  # of the table of a choice
-AGAINST_RANDOM = "random = 1 [95 %]"
+AGAINST_RANDOM = "relative to random [95 % CI]"
 LARGEST = 10.0  # an interval that reaches further says no more
 PANELS = {
     "cost_curve": f"cost over all candidates, {LOWER}",
@@ -54,7 +54,7 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     tables = {"table": main_table(result), "tails": tail_table(result), "correlations": correlation_table(result, found)}
     captions = {
         "methods": f"{finding(result)}. A dot for each system or start, by method of choosing, the cheapest first.",
-        "correlations": f"{_best_ranks(found)}. How well each number that is known before or early in training ranks the sets.",
+        "correlations": f"{_best_ranks(found)}. Rank correlation of each predictor, known before or early in training, with the outcome.",
         "training": "Cost, alignment of gradients and coverage along training.",
     }
     figures = lambda: {  # noqa: E731
@@ -146,13 +146,15 @@ def tail_table(result: xr.Dataset) -> Table:
     if not is_lqr(result):
         good = GOOD * result.least_cost.values[:, None]
         columns |= {
-            "good": [f"{np.mean(outcome.costs.mean(axis=2) <= good):.0%}" for outcome in every],
-            "others": [_short(_from_other_starts(result, outcome.name)) for outcome in every],
-            "runs = 1": [_short(ratio(float(np.median(outcome.measure)), float(np.median(random)))) for outcome in every],
+            f"runs within {GOOD:g} J*": [f"{np.mean(outcome.costs.mean(axis=2) <= good):.0%}" for outcome in every],
+            "J from other initial networks": [_short(_from_other_starts(result, outcome.name)) for outcome in every],
+            "relative to random, pooled over starts": [
+                _short(ratio(float(np.median(outcome.measure)), float(np.median(random)))) for outcome in every
+            ],
         }
         note += (
-            f" All are medians. Good: the share of runs that end within {GOOD:g} J*. Others: J of the choice from the other seeds' starts."
-            " Runs = 1: the ratio of medians where random's is over all runs alike, not over starts first. The best set is that of each"
+            " All are medians. J from other initial networks: of the set chosen for one seed, trained from the starts of the others. Pooled"
+            " over starts: the ratio of medians where random's is over all runs alike, not over starts first. The best set is that of each"
             " start, found after training, so in part luck."
         )
     return from_columns(f"{result.attrs['name']}: tails", columns, note)
@@ -193,14 +195,14 @@ def correlations(result: xr.Dataset) -> list[Correlation]:
 
 
 def correlation_table(result: xr.Dataset, found: list[Correlation]) -> Table:
-    columns = {"known before or early": [row.name for row in found], "rank correlation [95 %]": [_interval(row.within) for row in found]}
+    columns = {"predictor": [row.name for row in found], "rank correlation [95 % CI]": [_interval(row.within) for row in found]}
     seeds, sets = result.sizes["seed"], int(result.is_random.sum())
     note = f"Spearman's ρ with J over all candidates after training, over {sets} random sets; mean over {seeds} seeds."
     note += " –: the same for every set." if any(np.isnan(row.within.value) for row in found) else ""
     if not is_lqr(result):
         columns["of medians"] = [number(row.of_medians, ".2f") for row in found]
         note += " Of medians: of medians over seeds on both sides."
-    return from_columns(f"{result.attrs['name']}: what tells the outcome", columns, note)
+    return from_columns(f"{result.attrs['name']}: predictors of the outcome", columns, note)
 
 
 def outcome_data(result: xr.Dataset) -> pd.DataFrame:
@@ -375,7 +377,7 @@ def _note(result: xr.Dataset) -> str:
     random = f"all {result.sizes['set']} sets there are" if _is_complete(result) else f"{int(result.is_random.sum())} sets"
     parts = [
         f"Medians over {seeds} {'systems' if is_lqr(result) else 'starts'}, and over sets for random; random: {random}.",
-        f"random = 1: the ratio of medians of {'J − J*' if is_lqr(result) else 'J'}, with its bootstrap interval.",
+        f"Relative to random: the ratio of medians of {'J − J*' if is_lqr(result) else 'J'}, with its bootstrap interval.",
         f"J is over all {candidates} candidates; J* is the least {'there is' if is_lqr(result) else 'that was found'}.",
         f"Rollouts are those of choosing; one training has {training:,}.",
     ]

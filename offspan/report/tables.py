@@ -40,7 +40,7 @@ def terminal_table(table: Table) -> RichTable:
     shown = RichTable(title=Text(table.title), caption=Text(table.note), box=box.SIMPLE_HEAD)
     names = max(len(row[0]) for row in [table.headings, *table.rows])
     for i, heading in enumerate(table.headings):  # where the terminal is too narrow, the names stay whole, and numbers break into lines
-        shown.add_column(Text(heading), justify="right" if i else "left", overflow="fold", min_width=None if i else names)
+        shown.add_column(Text(heading), justify="right" if i else "left", overflow="fold", no_wrap=not i, min_width=None if i else names)
     grouped = len({row[0] for row in table.rows}) < len(table.rows)
     for previous, row in zip([None, *table.rows], table.rows, strict=False):
         if grouped and previous is not None and previous[0] != row[0]:

@@ -24,12 +24,11 @@ from offspan.report.drawing import (
     styled,
     subplots,
 )
-from offspan.report.lqr import SYSTEM_COLOURS, TITLES
+from offspan.report.lqr import MEASURES, SYSTEM_COLOURS, TITLES
 from offspan.report.results import DIVERGED, Report, quartiles, quick_mark
 from offspan.report.tables import Table, from_columns, number
 from offspan.theory.noise import identity_measure
 
-MEASURES = ("normalized_optimality", "normalized_cost")
 NOISES = CATEGORIES[4:]  # the others are systems, in the same figure
 TRAINED = 0.01  # a run has trained where J(S) is within this share of the least cost
 
@@ -61,19 +60,20 @@ def most_trained(rows: Any) -> str:
 
 
 def _sampled(rows: Any) -> str:
-    """Whether sampled gradients end below the exact one, in every system and both measures."""
+    """In how many systems and measures all sampled gradients end below the exact one."""
     medians = rows.groupby(["horizon", "system", rows.gradient == "exact"])[list(MEASURES)].max().unstack()
     if len(set(rows.gradient == "exact")) < 2:
         return "Measures at the end of training"
-    lower = [(medians[measure, False] < medians[measure, True]).all() for measure in MEASURES]
-    return "Sampled gradients " + ("extrapolate further than exact ones" if all(lower) else "beside exact ones")
+    lower = np.stack([medians[measure, False] < medians[measure, True] for measure in MEASURES])
+    where = "" if lower.all() else f" in {lower.sum() or 'none'} of {lower.size} comparisons (system and measure)"
+    return f"Sampled gradients extrapolate further than exact ones{where}"
 
 
 def _noise(rows: Any) -> str:
-    """The largest median over systems, without noise and with the most."""
+    """The median optimality measure of the system where it is largest, with the least noise and with the most."""
     least, most = (rows[rows.noise == noise].normalized_optimality.max() for noise in (rows.noise.min(), rows.noise.max()))
     ends = f"from {number(least, '.2f')} (ς = {rows.noise.min():g}) to {number(most, '.2f')} (ς = {rows.noise.max():g})"
-    return f"The largest median of the systems goes {ends}"
+    return f"Largest median optimality measure of a system: {ends}"
 
 
 def trained(result: xr.Dataset) -> xr.DataArray:

@@ -15,6 +15,7 @@ from offspan.errors import OffspanError, as_states
 from offspan.exploration import as_scale
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
+from offspan.problems.variants import without_noise
 from offspan.rollout import Controller
 from offspan.selection.evaluations import Setting, distances, gradients, gramians, products, scaled, tangents, visited_from
 from offspan.sizes import Rows, blocks
@@ -32,20 +33,35 @@ class Criterion(NamedTuple):
     extended: Callable[[np.ndarray], np.ndarray] | None = None
 
 
+class _Values(NamedTuple):
+    """`value` and `extended` of a criterion under one start."""
+
+    value: Callable[[np.ndarray], np.ndarray]
+    extended: Callable[[np.ndarray], np.ndarray]
+
+
+def _mean_over_starts(every: Sequence[_Values], rollouts: int) -> Criterion:
+    return Criterion(
+        lambda sets: np.mean([one.value(sets) for one in every], axis=0),
+        rollouts,
+        lambda bases: np.mean([one.extended(bases) for one in every], axis=0),
+    )
+
+
 def distance(setting: Setting) -> Criterion:
     """− max_u min_{x∈S} ‖u − x‖ over all candidates u, in the coordinates x / scale: how far the farthest one is from S."""
     Z = scaled(setting)
-    return _by_the_best_of_each([Rows(lambda which: -distances(Z[which], Z), len(Z), len(Z))], np.min, 0)
+    return _by_the_best_of_each([Rows(lambda which: -distances(Z[which], Z), len(Z), len(Z))], LOWEST, 0)
 
 
 def coverage(setting: Setting) -> Criterion:
-    """The same from all states that are visited from S, in the mean over starts: − max_u min_{x∈S, h} ‖u − x_h‖."""
+    """− max_u min_{x∈S, h} ‖u − x_h‖ / scale, in the mean over starts: how far the farthest candidate is from all states visited from S."""
     Z, work = scaled(setting), (setting.problem.horizon + 1) * setting.candidates.shape[1]
 
     def nearness(visits: Callable[[np.ndarray], np.ndarray]) -> Rows:
         return Rows(lambda which: np.stack([-distances(Z, X).min(axis=1) for X in visits(which)]), len(Z), len(Z), work)
 
-    return _by_the_best_of_each([nearness(visits) for visits in visited_from(setting)], np.min, setting.rollouts)
+    return _by_the_best_of_each([nearness(visits) for visits in visited_from(setting)], LOWEST, setting.rollouts)
 
 
 def gramian_trace(setting: Setting) -> Criterion:
@@ -109,9 +125,12 @@ def covariance(setting: Setting) -> Criterion:
 
 
 def alignment(setting: Setting) -> Criterion:
-    """cos(∇J(π; S), ∇J(π; all candidates)) at the start: does the first step on S lower the cost everywhere? In the mean over starts."""
+    """cos(∇J(π; S), ∇J(π; all candidates)) at the start, in the mean over starts.
 
-    def of_start(g: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+    Where it is positive, the first step on S lowers the mean cost over the candidates; single candidates may still get worse.
+    """
+
+    def of_start(g: Rows) -> _Values:
         whole = np.sum([rows.sum(axis=0) for _, rows in g], axis=0)
         with_all, squares = (
             np.concatenate(parts) for parts in zip(*((rows @ whole, np.sum(rows**2, axis=1)) for _, rows in g), strict=True)
@@ -130,11 +149,9 @@ def alignment(setting: Setting) -> Criterion:
             of_each = with_all[bases].sum(axis=1)[:, None] + with_all[None]
             return _ratio(of_each, np.sqrt(np.maximum(found, 0) * (whole @ whole)))
 
-        return value, extended
+        return _Values(value, extended)
 
-    every = [of_start(g) for g in gradients(setting)]
-    mean = lambda which: lambda sets: np.mean([functions[which](sets) for functions in every], axis=0)  # noqa: E731
-    return Criterion(mean(0), setting.rollouts, mean(1))
+    return _mean_over_starts([of_start(g) for g in gradients(setting)], setting.rollouts)
 
 
 def colearnability(setting: Setting) -> Criterion:
@@ -144,17 +161,18 @@ def colearnability(setting: Setting) -> Criterion:
         lengths = np.concatenate([np.linalg.norm(rows, axis=1) for _, rows in g])
         return Rows(lambda which: _ratio(products(g, which), lengths[which, None] * lengths[None]), g.count, g.count)
 
-    return _by_the_best_of_each([cosines(g) for g in gradients(setting)], np.mean, setting.rollouts)
+    return _by_the_best_of_each([cosines(g) for g in gradients(setting)], MEAN, setting.rollouts)
 
 
 def tangent(setting: Setting) -> Criterion:
-    """− Σ_u (k_uu − k_uS (k_SS + ρI)⁻¹ k_Su): what S leaves open of the controls at the candidates, as Gaussian regression sees it.
+    """− Σ_u (k_uu − k_uS (k_SS + ρI)⁻¹ k_Su): minus the summed Gaussian-process posterior variance at the candidates, with the controller's
+    empirical tangent kernel at its start.
 
-    k is the controller's tangent kernel at its start, k_uv = tr ∂π(u) ∂π(v)ᵀ by the weights, so this is coverage in the network's own
-    features; ρ is a thousandth of the mean k_uu. With r_uv = k_uv − k_uS (k_SS + ρI)⁻¹ k_Sv, a state x more closes Σ_u r_ux² / (r_xx + ρ).
+    k_uv = tr (∂π_w(u)/∂w) (∂π_w(v)/∂w)ᵀ, so this is coverage in the network's own features; ρ is a thousandth of the
+    mean k_uu. With r_uv = k_uv − k_uS (k_SS + ρI)⁻¹ k_Sv, a state x more closes Σ_u r_ux² / (r_xx + ρ).
     """
 
-    def of_start(t: Rows) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray], np.ndarray]]:
+    def of_start(t: Rows) -> _Values:
         kernel = Rows(lambda which: products(t, which), t.count, t.count)
         trace = sum(float(np.sum(rows**2)) for _, rows in t)
         ridge = 1e-3 * max(trace / t.count, float(np.finfo(float).tiny))
@@ -179,11 +197,9 @@ def tangent(setting: Setting) -> Criterion:
                     found[b, which] = np.sum(k_S * part) - trace + closed
             return found
 
-        return value, extended
+        return _Values(value, extended)
 
-    every = [of_start(t) for t in tangents(setting)]
-    mean = lambda which: lambda sets: np.mean([functions[which](sets) for functions in every], axis=0)  # noqa: E731
-    return Criterion(mean(0), 0, mean(1))
+    return _mean_over_starts([of_start(t) for t in tangents(setting)], 0)
 
 
 CRITERIA: dict[str, Callable[[Setting], Criterion]] = {
@@ -202,14 +218,15 @@ def extrapolation_scores(problem: Problem, x0s: Any, unseen: Any, *, controllers
     """Every criterion's value for training on S and testing on U, before any training; higher is better.
 
     `scores[name]` = the criterion `name` of S, where S ∪ U are the candidates. How well each ranks sets is measured in
-    `offspan reproduce selection`; none is good everywhere  [beyond R24; sec:conclusion asks for it].
+    `offspan reproduce selection`; none is good everywhere. A `Noisy` problem is taken without its noise  [beyond R24; sec:conclusion asks
+    for it].
 
     >>> import offspan
     >>> scores = offspan.extrapolation_scores(offspan.shift(4, horizon=4), offspan.basis(4, 1), offspan.basis(4)[1:])
     >>> round(scores["gramian-trace"], 6), round(scores["gramian-logdet"], 3)
     (4.0, 2.773)
     """
-    where = "extrapolation_scores"
+    where, problem = "extrapolation_scores", without_noise(problem)
     S, U = (as_states(where, name, states, as_problem(where, problem).state_dim) for name, states in (("x0s", x0s), ("unseen", unseen)))
     both = jnp.concatenate([S, U])
     setting = Setting(problem, both, starts(where, problem, controllers, key), as_scale(where, scale, problem.state_dim))
@@ -232,7 +249,14 @@ def starts(where: str, problem: Problem, controllers: Any, key: Any) -> list[Con
     return [network if problem.control_bounds is None else Bounded(network, *problem.control_bounds)]
 
 
-def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: Callable[..., Any], rollouts: int) -> Criterion:
+class _OverCandidates(NamedTuple):
+    """What is made of a number for each candidate u: of one row t, and of max(base_u, t_u) for each row t, given the base."""
+
+    of_row: Callable[[np.ndarray], Any]
+    with_base: Callable[[np.ndarray], Callable[[np.ndarray], np.ndarray]]
+
+
+def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: _OverCandidates, rollouts: int) -> Criterion:
     """Sets S by max_{x∈S} t_x(u), taken over the candidates u, in the mean over tables (c, c) whose row x is t_x."""
 
     def best(table: Rows, sets: np.ndarray) -> Iterator[np.ndarray]:
@@ -241,12 +265,12 @@ def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: Callable[..., 
         return (rows[one].max(axis=0, initial=-np.inf) for one in place)
 
     def value(sets: np.ndarray) -> np.ndarray:
-        return np.mean([[over_candidates(one) for one in best(table, sets)] for table in tables], axis=0)
+        return np.mean([[over_candidates.of_row(one) for one in best(table, sets)] for table in tables], axis=0)
 
     def extended(bases: np.ndarray) -> np.ndarray:
         found = np.zeros((len(bases), tables[0].count))
         for table in tables:
-            of_bases = [_lowest(base) if over_candidates is np.min else _mean(base) for base in best(table, bases)]
+            of_bases = [over_candidates.with_base(base) for base in best(table, bases)]
             for which, rows in table:
                 for b, with_base in enumerate(of_bases):
                     found[b, which] += with_base(rows)
@@ -278,6 +302,9 @@ def _lowest(base: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return of_rows
 
 
+LOWEST, MEAN = _OverCandidates(np.min, _lowest), _OverCandidates(np.mean, _mean)
+
+
 def _used(sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The candidates that occur in the sets, and the sets by their places among these."""
     used, place = np.unique(sets, return_inverse=True)
@@ -285,7 +312,7 @@ def _used(sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_blocks(value: Callable[[np.ndarray], np.ndarray], sets: np.ndarray, numbers: int) -> np.ndarray:
-    """Of sets that take so many numbers each."""
+    """`value` of all sets, in blocks that fit into memory where each set takes so many numbers."""
     return np.concatenate([value(sets[some]) for some in blocks(len(sets), numbers)])
 
 

@@ -1,4 +1,4 @@
-"""What is known of each candidate before any training: the states that it visits, its gradient, its controls by the weights.
+"""What is known of each candidate before any training: the states that it visits, its gradient, its controls' derivative.
 
 Each is a row of numbers for every candidate, in blocks, so that pools of ten thousand fit.
 """
@@ -19,7 +19,7 @@ from offspan.sizes import Rows
 
 
 class Setting(NamedTuple):
-    """What is asked: candidates (c, n) to choose from, and the starts that training may begin with."""
+    """The problem, candidates (c, n) to choose from, and the starts that training may begin with."""
 
     problem: Problem
     candidates: Float[Array, "c n"]
@@ -56,7 +56,7 @@ def visited_from(setting: Setting) -> list[Callable[[np.ndarray], np.ndarray]]:
 
 @eqx.filter_jit
 def states_visited(problem, controller, candidates):
-    """x_0..x_H from each."""
+    """x_0..x_H from each candidate."""
     return jax.vmap(lambda x0: rollout(problem, controller, x0).states)(candidates)
 
 
@@ -78,7 +78,7 @@ def gradients(setting: Setting) -> list[Rows]:
 
 
 def tangents(setting: Setting) -> list[Rows]:
-    """∂π(u) by the weights, likewise."""
+    """∂π_w(u)/∂w of each candidate u, for each start."""
     return _derivatives(setting, _controls_by_weights, setting.problem.control_dim)
 
 
@@ -104,6 +104,6 @@ def _controls_by_weights(controller, candidates):
 
 
 def products(rows: Rows, which: np.ndarray) -> np.ndarray:
-    """(i, c): of some rows with all of them."""
+    """(i, c): inner products of some rows with all rows."""
     some = rows[which]
     return np.concatenate([some @ others.T for _, others in rows], axis=1)

@@ -1,4 +1,4 @@
-"""The methods of choosing k states: at random, by a criterion, by training in closed form, by pilot runs, or while training goes on.
+"""The methods of choosing k states: at random, by a criterion, by approximate gradient flow, by pilot runs, or while training goes on.
 
 Sets of candidates are rows of indices (q, k).
 """
@@ -25,7 +25,7 @@ from offspan.selection.search import ALL_SETS, as_sets, best_set, with_random_se
 
 
 class Task(NamedTuple):
-    """What a method is asked."""
+    """What to choose from, how many, with which randomness, and for methods that train, how."""
 
     setting: Setting
     k: int
@@ -35,7 +35,7 @@ class Task(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a method answers."""
+    """The k candidates that a method chose, what each candidate is worth to it, and the rollouts and notes of choosing."""
 
     indices: Any
     scores: np.ndarray
@@ -82,16 +82,22 @@ def _flow(task: Task) -> Choice:
 
 
 def _rate_of_descent(optimizer: optax.GradientTransformation) -> float:
-    """η, from the steps that the optimiser makes for gradients of 1 and 2: of these, one is twice the other in gradient descent."""
-
-    def step(gradient: float) -> float:
-        one: Any = jnp.asarray(gradient)
-        made: Any = optimizer.update(one, optimizer.init(one), one)[0]
-        return float(made)
-
-    if not (step(1.0) < 0 and np.isclose(step(2.0), 2 * step(1.0), rtol=1e-6)):
-        raise OffspanError("select: 'flow' follows gradient descent; pass optax.sgd(…) as `optimizer`, or take 'pilot' for another one.")
-    return -step(1.0)
+    """η, if two updates in a row are −η g for gradients g of very different sizes, as of plain gradient descent alone."""
+    rates = []
+    for g in (1.0, 2.0, 1e6):
+        gradient: Any = jnp.asarray(g)
+        weight: Any = jnp.asarray(1.0)
+        state = optimizer.init(weight)
+        for _ in range(2):
+            update: Any
+            update, state = optimizer.update(gradient, state, weight)
+            rates.append(-float(update) / g)
+    if not (rates[0] > 0 and np.allclose(rates, rates[0], rtol=1e-6, atol=0)):
+        raise OffspanError(
+            "select: 'flow' follows plain gradient descent, without momentum, clipping, schedule or weight decay; pass optax.sgd(…) as "
+            "`optimizer`, or take 'pilot' for another one."
+        )
+    return rates[0]
 
 
 def _pilot(task: Task) -> Choice:
@@ -166,18 +172,20 @@ def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task],
     def choose(task: Task) -> Choice:
         setting, training = task.setting, _trained(task)
         controllers, chosen, rollouts, diverged = list(setting.controllers), [], 0, np.zeros(len(setting.controllers), bool)
-        scores, idle = np.zeros(len(setting.candidates)), ""
-        for key in jax.random.split(task.key, task.k):
+        scores, count, idle = np.zeros(len(setting.candidates)), task.k, ""
+        for key_of_draw, key_of_training in zip(jax.random.split(task.key, count), jax.random.split(training.key, count), strict=True):
+            training = training._replace(key=key_of_training)
             costs, made = training.costs_from(controllers, setting.candidates)
             now, rollouts = np.median(costs, axis=0), rollouts + made
             now[chosen] = -np.inf
             unseen = np.setdiff1d(np.arange(len(now)), chosen)
             scores[unseen] = now[unseen]
-            chosen.append(next_state(now, key))
-            pilots = Pilots(setting._replace(controllers=controllers), training._replace(key=key), np.array([chosen]))
-            pilots.train(np.array([0]), max(training.iterations // task.k, 1))
+            chosen.append(next_state(now, key_of_draw))
+            pilots = Pilots(setting._replace(controllers=controllers), training, np.array([chosen]))
+            pilots.train(np.array([0]), max(training.iterations // count, 1))
             controllers, rollouts, diverged = pilots.controllers(), rollouts + pilots.rollouts, diverged | pilots.diverged()
-            idle, training = pilots.note(), training._replace(horizons=None, discounts=None)
+            idle = pilots.note(costs) if len(chosen) == count else ""
+            training = training._replace(horizons=None, discounts=None)
         note = f"training diverged from {diverged.sum()} of {len(diverged)} starts while S grew." if np.any(diverged) else idle
         return Choice(chosen, scores, rollouts, _without(controllers, diverged), note)
 
@@ -200,28 +208,28 @@ def _trained(task: Task) -> Training:
 
 
 class Method(NamedTuple):
-    """How a method chooses, what its scores mean, and whether it trains (or follows training in closed form)."""
+    """How a method chooses, what its scores mean, and whether it trains (or follows training approximately)."""
 
     choose: Callable[[Task], Choice]
     meaning: str
     trains: bool = False
 
 
-_DIFFERENCE = "best set with it less best set without it, by "
+_DIFFERENCE = "value of the best set containing the candidate minus the best without it; value: "
 _LAST_COST = "cost from it when it was last unseen"
 METHODS: dict[str, Method] = {
     "random": Method(_random, "nothing is known of it"),
-    "farthest": Method(_by("distance"), _DIFFERENCE + "the distance of the farthest candidate (negative)"),
+    "farthest": Method(_by("distance"), _DIFFERENCE + "minus the distance of the farthest candidate"),
     "gramian-trace": Method(_by("gramian-trace"), _DIFFERENCE + "the trace of the Gramian"),
     "gramian-logdet": Method(_by("gramian-logdet"), _DIFFERENCE + "log det(I + G/ε) of what is visited"),
     "alignment": Method(_by("alignment"), _DIFFERENCE + "the cosine of the gradients of S and of all candidates"),
-    "tangent": Method(_by("tangent"), _DIFFERENCE + "what the network's tangent kernel leaves open at the candidates (negative)"),
-    "coverage": Method(_by("coverage"), _DIFFERENCE + "the distance of the farthest candidate to what is visited (negative)"),
+    "tangent": Method(_by("tangent"), _DIFFERENCE + "minus the posterior variance at the candidates, with the tangent kernel"),
+    "coverage": Method(_by("coverage"), _DIFFERENCE + "minus the distance of the farthest candidate to what is visited"),
     "covariance": Method(_by("covariance"), _DIFFERENCE + "the trace of the visited states' covariance"),
     "colearnability": Method(_by("colearnability"), _DIFFERENCE + "the mean cosine of a candidate's gradient with the nearest in S"),
-    "flow": Method(_flow, _DIFFERENCE + "the cost over all candidates after training in closed form (negative)", trains=True),
-    "pilot": Method(_pilot, _DIFFERENCE + "the cost over all candidates in the last round they shared (negative)", trains=True),
+    "flow": Method(_flow, _DIFFERENCE + "minus the cost over all candidates after approximate gradient flow", trains=True),
+    "pilot": Method(_pilot, _DIFFERENCE + "minus the cost over all candidates in the last round they shared", trains=True),
     "adaptive": Method(_growing(_worst), _LAST_COST, trains=True),
     "replay": Method(_growing(_by_rank), _LAST_COST, trains=True),
-    "exhaustive": Method(_exhaustive, _DIFFERENCE + "the cost over all candidates after training (negative)", trains=True),
+    "exhaustive": Method(_exhaustive, _DIFFERENCE + "minus the cost over all candidates after training", trains=True),
 }

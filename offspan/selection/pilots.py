@@ -1,4 +1,4 @@
-"""Training to choose by: pilot runs of many sets of seen states, and training in closed form while the visited states stand still."""
+"""Training to choose by: pilot runs of many sets of seen states, and approximate gradient flow (regression on the visited states)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from offspan.selection.evaluations import Setting
 from offspan.sizes import blocks
 from offspan.training import Batch, Estimator, Exact, Status, StoppingRule, train_batch
 
-STAGES = 20  # of training in closed form
+STAGES = 20  # of approximate gradient flow, each with the covariance of what is visited at its start
 SAMPLES = 16  # trajectories from each state that the cost of a noisy problem is the mean of
 
 
@@ -109,12 +109,17 @@ class Pilots:
         """Which of these runs did."""
         return self.batch.codes[self._runs_of(place)] == Status.diverged
 
-    def note(self) -> str:
-        """What to say where most of the runs that are alive did not train."""
+    def note(self, before: np.ndarray | None = None) -> str:
+        """What to say where most of the runs that are alive did not train; `before`: the costs (starts, c) from the starts, where known.
+
+        A check, not a part of choosing: its rollouts are not counted.
+        """
         own = np.repeat(self.sets[self.alive], len(self.setting.controllers), axis=0)
-        first = np.tile(self.training.costs_from(self.setting.controllers, self.setting.candidates)[0], (len(self.alive), 1))
-        before, after = (np.take_along_axis(costs, own, axis=1).mean(axis=1) for costs in (first, self._costs_of_runs()))
-        idle = (self.batch.codes == Status.diverged) | ((self.batch.codes == Status.finished) & ~(after < before))
+        before = self.training.costs_from(self.setting.controllers, self.setting.candidates)[0] if before is None else before
+        first, last = (
+            np.take_along_axis(costs, own, axis=1).mean(axis=1) for costs in (np.tile(before, (len(self.alive), 1)), self._costs_of_runs())
+        )
+        idle = (self.batch.codes == Status.diverged) | ((self.batch.codes == Status.finished) & ~(last < first))
         if idle.mean() <= 0.5:
             return ""
         return (
@@ -151,7 +156,7 @@ def costs_from(
 
 
 def _numbers(problem: Problem) -> int:
-    """In a trajectory."""
+    """Numbers in one trajectory."""
     return (problem.horizon + 1) * (problem.state_dim + problem.control_dim)
 
 

@@ -35,7 +35,7 @@ def best_set(criterion: Criterion, count: int, k: int) -> Best:
         without = np.stack([np.delete(best, i) for i in range(k)])
         value = extensions(criterion, without[-1:], best[-1:])[0, 0]  # its own, with the rounding of those that it is compared with
         values = extensions(criterion, without, others)  # (k, o)
-        if values.max() <= value + ROUNDING * max(1.0, abs(value)):
+        if not values.max() > value + _margin(value):
             return Best(best, worth_of_exchanges(best, others, value, values), _tie(np.append(values, value)))
         i, j = np.unravel_index(np.argmax(values), values.shape)
         best = np.append(without[i], others[j])
@@ -59,7 +59,13 @@ def extensions(criterion: Criterion, bases: np.ndarray, others: np.ndarray) -> n
 
 
 def _tie(values: np.ndarray) -> bool:
-    return bool(values.max() == values.min() or np.ptp(values) <= ROUNDING * max(1.0, abs(values.max())))
+    best, least = float(values.max()), float(values.min())
+    return best == least or best - least <= _margin(best)
+
+
+def _margin(value: float) -> float:
+    """What of a difference may be rounding; 0 about an infinite value, from which no finite one is near."""
+    return ROUNDING * max(1.0, abs(value)) if np.isfinite(value) else 0.0
 
 
 def as_sets(sets: Iterable) -> np.ndarray:

@@ -17,12 +17,12 @@ from offspan.exploration import as_scale, cosine, state_gradients, visited_count
 from offspan.host import own_errors
 from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
-from offspan.problems.variants import without_noise
+from offspan.problems.variants import as_noise_key, is_noisy, without_noise
 from offspan.rollout import Controller, lqr_gradient
 from offspan.selection.criteria import starts
 from offspan.selection.evaluations import Setting, states_visited
 from offspan.selection.methods import METHODS, Task
-from offspan.selection.pilots import Training, costs_from
+from offspan.selection.pilots import SAMPLES, Training, costs_from
 from offspan.sizes import Rows
 from offspan.states import unseen_directions
 from offspan.training import Estimator, Status, StoppingRule, train_batch
@@ -76,7 +76,7 @@ def select(
     S ⊂ candidates with |S| = k, and J(π_S; candidates) is what should be small  [beyond R24; sec:conclusion asks for it].
 
     `controllers` are the starts that training may begin with: one, or a list, over which medians are taken; by default K = 0 for an LQR and
-    the paper's network, `MLP.init(key, n, m)`, elsewhere. `scale` says what counts as far in each coordinate.
+    the paper's network, drawn with `key`, elsewhere. `scale` says what counts as far in each coordinate.
 
     Methods that train ("pilot", "adaptive", "replay", "exhaustive") need an optax `optimizer` and `iterations`, the length of their longest
     run; "flow" takes the same, but trains nothing. "pilot" begins with `sets` sets. `gradient`, `horizons` and `discounts` are those of
@@ -94,10 +94,10 @@ def select(
     plain = without_noise(problem)
     candidates = as_states(where, "candidates", candidates, n)
     k = as_count(where, "k", k, least=1)
-    check_pool(where, plain, np.asarray(candidates), k)
+    key_of_training, key_of_choice, key_of_starts = jax.random.split(as_key(where, key), 3)
+    setting = Setting(plain, candidates, starts(where, plain, controllers, key_of_starts), as_scale(where, scale, n))
+    check_pool(where, np.asarray(candidates), k, is_linear=_are_linear(plain, setting.controllers))
     check_known(f"{where}: there is no method", method, METHODS)
-    key_of_training, key_of_choice = jax.random.split(as_key(where, key))
-    setting = Setting(plain, candidates, starts(where, plain, controllers, key), as_scale(where, scale, n))
     training = None
     if METHODS[method].trains:
         if optimizer is None or iterations is None:
@@ -113,7 +113,7 @@ def select(
         length = as_count(where, "iterations", iterations, least=1)
         training = Training(problem, key_of_training, optimizer, length, stop, gradient, horizons, discounts)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
-    with own_errors(problem, setting.controllers):
+    with own_errors(problem, setting.controllers), np.errstate(over="ignore", invalid="ignore"):  # `_exploration` says what overflows
         choice, (explores, said) = METHODS[method].choose(task), _exploration(setting, before_training=training is None)
     note = " ".join(one for one in (said, choice.note) if one)
     if note:
@@ -122,8 +122,13 @@ def select(
     return Selection(candidates[indices], indices, choice.scores, method, choice.rollouts, note, choice.controllers, explores)
 
 
-def check_pool(where: str, problem: Problem, candidates: np.ndarray, k: int) -> None:
-    """Whether k of the candidates (c, n) can be chosen, and something stays unseen."""
+def _are_linear(problem: Problem, controllers: Sequence[Controller]) -> bool:
+    """Whether n independent seen states leave nothing unseen, and a zero state is never left."""
+    return isinstance(problem, LQR) and all(isinstance(controller, Linear) for controller in controllers)
+
+
+def check_pool(where: str, candidates: np.ndarray, k: int, *, is_linear: bool) -> None:
+    """Whether k of the candidates (c, n) can be chosen, and something stays unseen by linear controllers of an LQR (`is_linear`)."""
     count, n = candidates.shape
     if k >= count:
         said = "leaves nothing unseen" if k == count else "is more than there are"
@@ -132,7 +137,7 @@ def check_pool(where: str, problem: Problem, candidates: np.ndarray, k: int) -> 
     if len(distinct) < count:
         again = min(set(range(count)) - set(first.tolist()))
         raise OffspanError(f"{where}: `candidates` has row {again} twice, {candidates[again].tolist()}; list each state once.")
-    if not isinstance(problem, LQR):
+    if not is_linear:
         return
     if not np.all(np.any(candidates, axis=1)):
         raise OffspanError(f"{where}: `candidates` has a zero state, from which a linear system never moves; leave it out.")
@@ -143,8 +148,8 @@ def check_pool(where: str, problem: Problem, candidates: np.ndarray, k: int) -> 
 
 
 def _exploration(setting: Setting, before_training: bool) -> tuple[bool, str]:
-    """Whether any candidate explores, under the starts, and for an LQR after a step of training, too; and what to say where none does,
-    where that cannot be told, or where the scores are of trajectories before training that run away."""
+    """Whether any candidate explores, under the starts, and for a linear one of an LQR after a step of training, too; and what to say where
+    none does, where that cannot be told, or where the scores are of trajectories before training that run away."""
     problem, candidates = setting.problem, setting.candidates
     tolerance = 100 * float(jnp.finfo(candidates.dtype).eps)
     said = ""
@@ -167,7 +172,7 @@ def _exploration(setting: Setting, before_training: bool) -> tuple[bool, str]:
             return True, said
         if moved > tolerance:
             return True, said
-    where = "on the line through it" if isinstance(problem, LQR) else "where it is"
+    where = "on the line through it" if _are_linear(problem, setting.controllers) else "where it is"
     return (
         False,
         f"no choice explores: from every candidate, the system stays {where}, so training learns nothing beyond the states it sees.",
@@ -175,15 +180,14 @@ def _exploration(setting: Setting, before_training: bool) -> tuple[bool, str]:
 
 
 def _movement(setting: Setting, controller: Controller, some: Float[Array, "i n"]) -> np.ndarray:
-    """(i, 3): the length of each candidate, that of the longest state visited from it, and how far it moves: for an LQR away from the line
-    through it, at length 1."""
+    """(i, 3): the length of each candidate, that of the longest state visited from it, and how far it moves: for a linear controller of an
+    LQR, which learns nothing more on the line through it, away from that line, at length 1."""
     problem, scale = setting.problem, np.asarray(setting.scale)[None, None]
     X = np.asarray(states_visited(problem, controller, some)[:, : visited_count(problem)], float)
     lengths = np.linalg.norm(X / scale, axis=2)
-    if isinstance(problem, LQR):
-        if isinstance(controller, Linear):
-            stepped = jax.vmap(lambda x: problem.B @ lqr_gradient(problem, controller.K, x[None]) @ x)(some)
-            X = np.concatenate([X, np.asarray(stepped, float)[:, None]], axis=1)
+    if isinstance(problem, LQR) and isinstance(controller, Linear):
+        stepped = jax.vmap(lambda x: problem.B @ lqr_gradient(problem, controller.K, x[None]) @ x)(some)
+        X = np.concatenate([X, np.asarray(stepped, float)[:, None]], axis=1)
         own = np.linalg.norm(X, axis=2, keepdims=True)
         X = X / np.where(own > 0, own, 1)
         line = X[:, :1]
@@ -228,6 +232,9 @@ def effect_of_adding(
     `optimizer` and `iterations`: J(U) after training on S ∪ {x} less J(U) after training on S. Both are medians over starts. U is by
     default, for an LQR, a basis of the directions that neither S nor x has  [beyond R24; sec:conclusion asks for it].
 
+    Of a `Noisy` problem, which needs a `key`, training has the noise, costs are means over the same 16 draws of it, and the prediction is
+    without it.
+
     >>> import offspan
     >>> e = offspan.basis(4)
     >>> effect = offspan.effect_of_adding(offspan.shift(4, horizon=2), e[:1], e[3], unseen=e[1:2])
@@ -236,21 +243,30 @@ def effect_of_adding(
     """
     where = "effect_of_adding"
     n = as_problem(where, problem).state_dim
+    plain = without_noise(problem)
     S = as_states(where, "x0s", x0s, n)
     more = jnp.concatenate([S, as_floats(where, "x", x, shape=(n,), meaning=f"shape ({n},): one state")[None]])
-    if unseen is None and not isinstance(problem, LQR):
+    if unseen is None and not isinstance(plain, LQR):
         raise OffspanError(f"{where}: pass `unseen`, the states (u, {n}) on which the effect is wanted.")
     U = unseen_directions(more) if unseen is None else as_states(where, "unseen", unseen, n)
     if not len(U):
         raise OffspanError(f"{where}: `x0s` and `x` span the space and leave nothing unseen; pass `unseen` states, or fewer seen ones.")
     if (optimizer is None) != (iterations is None):
         raise OffspanError(f"{where}: to measure, pass both `optimizer` and `iterations`; to predict only, neither.")
-    begin = starts(where, problem, controllers, key)
-    predicted = float(np.median([_fall_of_cosine(problem, controller, S, more, U) for controller in begin]))
+    key_of_starts, key_of_training, key_of_costs = (None,) * 3 if key is None else jax.random.split(as_key(where, key), 3)
+    begin = starts(where, plain, controllers, key_of_starts)
+    predicted = float(np.median([_fall_of_cosine(plain, controller, S, more, U) for controller in begin]))
     if optimizer is None or iterations is None:
         return Effect(predicted, None)
-    trained = [train_batch(problem, begin, X, optimizer=optimizer, iterations=iterations, stop=stop) for X in (S, more)]
-    costs = [np.where(batch.codes == Status.diverged, np.inf, costs_from(problem, batch.controllers, U).mean(axis=1)) for batch in trained]
+    as_noise_key(where, problem, key)
+    samples = SAMPLES if is_noisy(problem) else 1
+
+    def cost_after(X: Float[Array, "s n"]) -> np.ndarray:
+        batch = train_batch(problem, begin, X, optimizer=optimizer, iterations=iterations, stop=stop, key=key_of_training)
+        costs = costs_from(problem, batch.controllers, U, key_of_costs, samples).mean(axis=1)
+        return np.where(batch.codes == Status.diverged, np.inf, costs)
+
+    costs = [cost_after(X) for X in (S, more)]
     with np.errstate(invalid="ignore"):  # ∞ − ∞
         return Effect(predicted, float(np.median(costs[1] - costs[0])))
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from offspan.problems.lqr import LQR
 from offspan.rollout import lqr_gradient
+from offspan.theory.monte_carlo import estimate
 
 NONE = ""  # in place of a relation, where a statement does not fit the settings
 
@@ -67,6 +68,17 @@ def _worst(relation: str, text: str, pairs: Iterable[tuple[Any, Any]], route: st
     entries = (entry for predicted, measured in both for entry in zip(predicted.flat, measured.flat, strict=True))
     claims = (Claim(text, float(predicted), relation, float(measured), tolerance, route) for predicted, measured in entries)
     return max(claims, key=lambda claim: claim.excess)
+
+
+def within_errors(text: str, simulated: Iterable[tuple[Any, np.ndarray, str]], route: str) -> Claim:
+    """Of (exact, samples, case), the mean that is most standard errors from its exact value; it holds within four of them."""
+    claims = []
+    for exact, samples, case in simulated:
+        exact, (mean, error) = float(exact), estimate(samples)
+        away = abs(mean - exact) / error
+        claim = Claim(f"{text}; {case}", exact, "=", mean, 4 * error / max(1.0, abs(exact)), route)
+        claims.append((math.inf if math.isnan(away) else away, claim))
+    return max(claims, key=lambda found: found[0])[1]
 
 
 equal, at_most, at_least = partial(_worst, "="), partial(_worst, "≤"), partial(_worst, "≥")

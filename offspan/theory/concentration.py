@@ -17,9 +17,9 @@ import scipy.stats
 
 from offspan.errors import OffspanError
 from offspan.theory import gaussian as law
-from offspan.theory.claims import Claim, Settings, at_least, at_most, equal
+from offspan.theory.claims import Claim, Settings, at_least, at_most, equal, within_errors
 from offspan.theory.genus import Laurent, expectation_of_forms
-from offspan.theory.monte_carlo import FirstSteps, estimate, simulate, simulate_wide
+from offspan.theory.monte_carlo import FirstSteps, simulate, simulate_wide
 
 LONGEST = 5  # horizon: 2 s at 4
 FAILURES = Fraction(1, 3), Fraction(1, 10), Fraction(1, 100)  # the δ of the tables
@@ -167,12 +167,9 @@ def single_systems(settings: Settings) -> Iterator[Claim]:
 
 
 def _relative(text: str, simulated: list, route: str) -> Claim:
-    """Of (exact, samples, case), the one that is furthest off in standard errors; in units of the exact value, which may be small."""
-    claims = []
-    for exact, samples, case in simulated:
-        mean, error = estimate(samples / float(exact))
-        claims.append((abs(mean - 1) / error, Claim(f"{text}, over the exact value; {case}", 1.0, "=", mean, 4 * error, route)))
-    return max(claims)[1]
+    """`within_errors` in units of the exact value, which may be small."""
+    in_units = [(1.0, samples / float(exact), case) for exact, samples, case in simulated]
+    return within_errors(f"{text}, over the exact value", in_units, route)
 
 
 def _wide(dim: int, horizon: int, seen: int, count: int) -> FirstSteps:

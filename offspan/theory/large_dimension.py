@@ -14,9 +14,9 @@ from offspan.rollout import lqr_gradient
 from offspan.states import basis
 from offspan.theory import gaussian as law
 from offspan.theory import planar
-from offspan.theory.claims import Claim, Settings, at_least, equal, random_orthogonal
+from offspan.theory.claims import Claim, Settings, at_least, equal, random_orthogonal, within_errors
 from offspan.theory.monte_carlo import simulate, simulate_wide
-from offspan.theory.random_systems import RECURSION, SAMPLES, _within_errors
+from offspan.theory.random_systems import RECURSION, SAMPLES
 
 LONGEST = 10  # horizon of the planar counts
 SYSTEMS = 20  # sub-critical ones, simulated in a large dimension: so few that their errors exceed what the limit leaves out
@@ -50,7 +50,7 @@ def leading_order(settings: Settings) -> Iterator[Claim]:
         strict=True,
     )
     for name, value, samples in pairs:
-        yield _within_errors(f"{name} by the exact law at D = {D}", [(float(value), samples, f"H = {H}, |S| = 1")], _simulated(WIDE))
+        yield within_errors(f"{name} by the exact law at D = {D}", [(float(value), samples, f"H = {H}, |S| = 1")], _simulated(WIDE))
 
 
 def cost_alignment(settings: Settings) -> Iterator[Claim]:
@@ -73,7 +73,7 @@ def cost_alignment(settings: Settings) -> Iterator[Claim]:
     yield at_least(f"D·E⟨∇E_cost, ∇J⟩ against its limit, H ≤ 4, D = 2, {settings.dim}, {10 * settings.dim}", lower, RECURSION)
     D, H, count = settings.dim, 2, SAMPLES * settings.seeds
     samples = np.asarray(_cost_alignments(jax.random.key(D), count, D, H))
-    yield _within_errors("E⟨∇E_cost, ∇J⟩ itself", [(cost_alignment_mean(D, H), samples, f"H = {H}, |S| = 1")], _simulated(count))
+    yield within_errors("E⟨∇E_cost, ∇J⟩ itself", [(cost_alignment_mean(D, H), samples, f"H = {H}, |S| = 1")], _simulated(count))
 
 
 def cost_alignment_mean(dim: int | None, horizon: int):
@@ -115,8 +115,8 @@ def any_states(settings: Settings) -> Iterator[Claim]:
         far = law.first_step_law(None, 3, S).at(10**9)
         limits.append((float(planar.leading_order(3).best_gain) * law.participation_ratio(S), float(1 - far.best_ratio) * 10**9))
     route = f"{_simulated(SAMPLES)}, for each set of dependent states of several lengths"
-    yield _within_errors("a = E⟨∇E_opt, ∇J⟩", a, route)
-    yield _within_errors("b = E[1/|U| Σ_v ‖B∇J v‖²]", b, route)
+    yield within_errors("a = E⟨∇E_opt, ∇J⟩", a, route)
+    yield within_errors("b = E[1/|U| Σ_v ‖B∇J v‖²]", b, route)
     yield equal("a and b for orthonormal states in any position", rotated, "the law by their number")
     yield equal("D (1 − ratio) at the best η, H = 3: 3(H−1)/(H+1) · (tr Σ)²/tr Σ²", limits, "the law at D = 10⁹", 1e-6)
 
@@ -144,7 +144,7 @@ def subcritical(settings: Settings) -> Iterator[Claim]:
     for q in (0.3, 0.6):
         steps, limit = simulate(jax.random.key(1), D, H, 1, SYSTEMS // 2, q=q), planar.leading_order(math.inf, q)
         for name, value, samples in (("a", limit.alignment, steps.alignment), ("b", limit.curvature, steps.curvature)):
-            yield _within_errors(f"D·{name} at D = {D}", [(value, D * samples, f"H = {H}, q = {q}")], _simulated(SYSTEMS // 2))
+            yield within_errors(f"D·{name} at D = {D}", [(value, D * samples, f"H = {H}, q = {q}")], _simulated(SYSTEMS // 2))
     gains = [((1 + q) ** 2, planar.leading_order(math.inf, q).best_gain) for q in (0.2, 0.5, 0.8)]
     yield equal("D/|S| (1 − ratio) at the best η, H = ∞: (1+q)²", gains, "a²/(4bq)")
     orders = [(4, planar.leading_order(math.inf, 1 - 1e-6).best_gain), (3, planar.leading_order(10**6).best_gain)]

@@ -18,9 +18,9 @@ from offspan.rollout import cost, lqr_gradient
 from offspan.states import basis
 from offspan.theory import gaussian as law
 from offspan.theory import genus
-from offspan.theory.claims import Claim, Settings, at_least, at_most, equal, random_orthogonal
+from offspan.theory.claims import Claim, Settings, at_least, at_most, equal, random_orthogonal, within_errors
 from offspan.theory.genus import Word, word
-from offspan.theory.monte_carlo import estimate, simulate, simulate_wide, stepped_measures
+from offspan.theory.monte_carlo import simulate, simulate_wide, stepped_measures
 
 SAMPLES = 10_000  # simulated systems for each seed
 RECURSION = "exact, by recursion"
@@ -46,10 +46,10 @@ def typical_system(settings: Settings) -> Iterator[Claim]:
     best = float(exact.best_learning_rate)
     longer = [(exact.ratio(best), stepped_measures(_key(2, 1, 1), D, 2, 1, best / 4, count, length=2.0), "H = 2, |S| = 1")]
     route = f"{count:,} simulated systems, within 4 standard errors"
-    yield _within_errors("a = E⟨∇E_opt, ∇J⟩", a, route)
-    yield _within_errors("b = E[1/|U| Σ_v ‖B∇J v‖²]", b, route)
-    yield _within_errors("E[E_opt(K(2))] / E[E_opt(K_no-ext)] at the best η", ratios, f"{route}, random orthogonal B")
-    yield _within_errors("that ratio from starts of length 2, with η/4", longer, route)
+    yield within_errors("a = E⟨∇E_opt, ∇J⟩", a, route)
+    yield within_errors("b = E[1/|U| Σ_v ‖B∇J v‖²]", b, route)
+    yield within_errors("E[E_opt(K(2))] / E[E_opt(K_no-ext)] at the best η", ratios, f"{route}, random orthogonal B")
+    yield within_errors("that ratio from starts of length 2, with η/4", longer, route)
     yield at_least("(1 − ratio)/η at the theorem's η against H(H−1)/D", reduction, "the exact law")
     wide = law.likely_dimension(2, 1, Fraction(1, 2))
     steps = simulate_wide(_key(wide), wide, 2, 1, 100 * settings.seeds)
@@ -118,9 +118,9 @@ def any_orthonormal_states(settings: Settings) -> Iterator[Claim]:
         first.append((law.alignment_mean(1, 0)(D), Ax @ v * np.sum(AAx * Av, axis=1), "n = 1, k = 0"))
         second.append((law.alignment_mean(2, 0)(D), AAx @ v * np.sum(np.einsum("rij,rj->ri", A, AAx) * Av, axis=1), "n = 2, k = 0"))
     route = f"{2 * SAMPLES:,} simulated systems, within 4 standard errors"
-    yield _within_errors("a = E⟨∇E_opt(v), ∇J(x)⟩ for random orthonormal v and x", totals, route)
-    yield _within_errors("its term E Z_{n,k}", first, route)
-    yield _within_errors("its term E Z_{n,k}", second, route)
+    yield within_errors("a = E⟨∇E_opt(v), ∇J(x)⟩ for random orthonormal v and x", totals, route)
+    yield within_errors("its term E Z_{n,k}", first, route)
+    yield within_errors("its term E Z_{n,k}", second, route)
 
 
 def _two_states(key, dim: int) -> np.ndarray:
@@ -147,7 +147,7 @@ def gradient_norm(settings: Settings) -> Iterator[Claim]:
         samples = simulate(_key(H, seen, 2), D, H, seen, count).gradient_norm
         simulated.append((law.expected_gradient_norm(D, H, seen), samples, f"H = {H}, |S| = {seen}"))
         markov.append((1 / D, np.mean(samples > D * float(law.bounds(D, H).gradient_norm))))
-    yield _within_errors("E‖∇J(K(1); S)‖²", simulated, f"{count:,} simulated systems, within 4 standard errors")
+    yield within_errors("E‖∇J(K(1); S)‖²", simulated, f"{count:,} simulated systems, within 4 standard errors")
     yield at_most("Pr(‖∇J(K(1); S)‖² > D · the bound on its mean) against 1/D", markov, f"{count:,} simulated systems")
     sizes = [seen for seen in (1, 2, 4) if seen < D]
     for H in range(2, min(settings.horizon, 4) + 1):
@@ -190,23 +190,13 @@ def _second_moments(settings: Settings, exact, which: str, name: str, bound: str
     products = [forwards @ u * np.sum((draws @ u) * np.einsum("rij,rj->ri", draws, forwards), axis=1) for u in pair]
     centred = [values - float(law.alignment_mean(1, 0)(D)) for values in products]
     simulated = [(moments[1, 0](D), centred[0] * centred[1], f"n = 1, k = 0, D = {D}")]
-    yield _within_errors(name, simulated, f"{count:,} simulated systems, within 4 standard errors")
+    yield within_errors(name, simulated, f"{count:,} simulated systems, within 4 standard errors")
 
 
 def _cases(settings: Settings) -> list[tuple[int, int]]:
     """(H, |S|): short horizons. In few dimensions the tails at H = 3 are too heavy for a mean of some 10,000 systems."""
     horizons = (2, 3) if settings.dim >= 5 and settings.horizon >= 3 else (2,)
     return [(H, seen) for H in horizons for seen in (1, 2) if seen < settings.dim]
-
-
-def _within_errors(text: str, simulated: list, route: str) -> Claim:
-    """Of (exact, samples, case), the one that is furthest off in standard errors."""
-    claims = []
-    for exact, samples, case in simulated:
-        exact, (mean, error) = float(exact), estimate(samples)
-        claim = Claim(f"{text}; {case}", exact, "=", mean, 4 * error / max(1.0, abs(exact)), route)
-        claims.append((abs(mean - exact) / error, claim))
-    return max(claims)[1]
 
 
 def _key(*numbers: int):

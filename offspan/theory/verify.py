@@ -57,7 +57,11 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
 }
 
 
-def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_statement: Callable[[str], object] = str) -> Iterator[Claim]:  # noqa: B008
+def verify(
+    labels: Sequence[str] = (),
+    settings: Settings = Settings(),  # noqa: B008
+    on_statement: Callable[[str], object] | None = None,
+) -> Iterator[Claim]:
     """The claims of these statements, or of all, one by one; `on_statement` is called with each label first.
 
     Asked for by name, a statement that these settings do not fit is an error; among all, it is passed over with a claim that says why.
@@ -68,7 +72,8 @@ def verify(labels: Sequence[str] = (), settings: Settings = Settings(), on_state
     """
     settings = checked_settings(labels, settings)
     for label in labels or STATEMENTS:
-        on_statement(label)
+        if on_statement is not None:
+            on_statement(label)
         yield from claims_of(label, settings, by_name=bool(labels))
 
 
