@@ -32,7 +32,7 @@ from offspan.report.drawing import (
     subplots,
 )
 from offspan.report.results import Estimate, report
-from offspan.report.selection import _interval
+from offspan.report.selection import _interval, outcomes
 from offspan.report.tables import number
 from offspan.theory import illustrations
 
@@ -163,8 +163,8 @@ def test_colours_can_be_told_apart(reader):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("pendulum", "all 5 unseen states to the target, the non-extrapolating controller none of 5"),
-        ("quadcopter-below", "4 of 5 unseen states to the target, the non-extrapolating controller none of 5"),
+        ("pendulum", "all 5 unseen states to within 0.25 rad of the target, the non-extrapolating controller none of 5"),
+        ("quadcopter-below", "4 of 5 unseen states to within 0.25 m of the target, the non-extrapolating controller none of 5"),
         ("quadcopter-further", "9 of 10 unseen states"),
         ("quadcopter-distance", "3 of 5 unseen states"),
     ],
@@ -332,6 +332,23 @@ def test_a_point_of_one_run_is_hollow():
     hollow = [line for line in drawn.get_axes()[1].lines if line.get_markerfacecolor() == "white" and len(np.asarray(line.get_xdata()))]
     assert sorted(float(line.get_ydata()[0]) for line in hollow) == pytest.approx([1.240968, 1.294431], rel=1e-5)
     assert "hollow: of one run" in drawn.texts[1].get_text()
+
+
+def test_outcomes_beyond_the_axis_are_counted_apart_from_runs_that_diverged():
+    result = stored("selection-pendulum")
+    costs = np.concatenate([outcome.measure.ravel() for outcome in outcomes(result)[:1]])
+    figure = report(result).figures()["methods"][0]
+    said = [text.get_text() for text in figure.get_axes()[0].texts]
+    assert f"→ 5 beyond, {np.sum(~np.isfinite(costs))} diverged" in said
+    assert "→ 3 diverged; median ∞" in said
+    assert np.sum(~np.isfinite(costs)) == 51
+
+
+@pytest.mark.parametrize(("name", "lost"), [("pendulum-100-seeds-together", 13), ("quadcopter-below-100-seeds", 1), ("pendulum", 0)])
+def test_seeds_that_diverged_are_said_beside_the_measure(name, lost):
+    settings = " ".join(network.unseen_figure(stored(name)).texts[1].get_text().split())
+    assert ("diverged" in settings) == (lost > 0)
+    assert not lost or f"seeds ({lost} diverged, counted as the worst)" in settings
 
 
 def test_the_line_of_no_extrapolation_is_named():
