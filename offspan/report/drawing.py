@@ -124,7 +124,8 @@ def readable(colour: str) -> str:
     rgb = np.array(to_rgb(colour))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     linear = linear * min(1.0, (1.05 / 4.5 - 0.05) / max(linear @ [0.2126, 0.7152, 0.0722], 1e-9))
-    return to_hex(np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055))
+    red, green, blue = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).tolist()
+    return to_hex((red, green, blue))
 
 
 def _plain(low: float, high: float) -> bool:

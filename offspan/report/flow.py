@@ -55,7 +55,7 @@ def horizons_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     ax.set(xlabel="horizon over dimension  H / D", ylabel=f"optimality measure, normalised, {LOWER}", ylim=(-0.02, 0.75))
     ax.set_title("solid: gradient flow; dashed: one step of prop:shift", fontsize=9)
     label_ends(ax, ends)
-    limits = data[data.periods == math.inf].sort_values("dim")
+    limits = data.sort_values("dim")[lambda rows: rows.periods == math.inf]
     finding = f"For H → ∞ gradient flow ends at {listed(f'{value:.2f}' for value in limits.flow)}, prop:shift's step at 0"
     heading(figure, finding, f"Shift, D = {listed(f'{dim:g}' for dim in limits.dim)}, S = {{e₁}}; {SCALE}")
     return figure, data

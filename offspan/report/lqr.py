@@ -114,7 +114,7 @@ def compared(rows: pd.DataFrame, before: pd.DataFrame) -> str:
         (earlier, now), letter = (frame[SWEPT[changed[0]]].iloc[0] for frame in (before, rows)), changed[0]
         return f"{letter} = {now:g} in place of {earlier:g} lowers medians: {listed(parts)}"
     every = pd.concat([rows, before])
-    most = every[every.seen == every.seen.max()].sort_values(MEASURES[0])
+    most = every.sort_values(MEASURES[0])[lambda frame: frame.seen == frame.seen.max()]
     ends = [f"{number(value, '.2f')} for {system}" for system, value in zip(most.system, most[MEASURES[0]], strict=True)]
     return f"With {every.seen.max():g} seen states, the optimality measure ends at {listed(ends)}"
 
@@ -268,7 +268,7 @@ def measure_curves(result: xr.Dataset) -> Figure:
                 ends.append((float(np.asarray(line["median"])[-1]), system, colours[system]))
             ax.set_xlim(max(data.iteration.min(), 1), data.iteration.max() + 1)
             log_axis(ax, "x")
-            low, high = finite["median"].min(), max([1.0, *finite["median"]])
+            low, high = min([1.0, *finite["median"]]), max([1.0, *finite["median"]])
             if 0 < low < high / 20:
                 log_axis(ax, "y")
                 ax.set_ylim(0.8 * max(finite.low.min(), low / 30), 1.3 * high)
