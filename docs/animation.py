@@ -14,7 +14,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect, sync_playwright
 
 DOCS = Path(__file__).parent
-WIDTH, HEIGHT, SHOWN = 1300, 800, 880  # of the page, and the animation's width
+WIDTH, HEIGHT, SHOWN = 1300, 850, 880  # of the page, and the animation's width
 SCREENS: dict[str, tuple[str, dict[str, Any]]] = {
     "lab-light": ("#explore&phi=30", {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"}),
     "lab-dark": (
@@ -47,11 +47,14 @@ def turn(page: Page) -> list[Image.Image]:
 
 
 def save(frames: list[Image.Image]) -> None:
-    """With one palette for all frames, so that what stands still stays the same pixels."""
-    sample = frames[len(frames) // 2].copy()
+    """With one palette for all frames, so that what stands still stays the same pixels; the shades differ between first and last."""
+    some = [frames[0], frames[len(frames) // 2], frames[-1]]
+    sample = Image.new("RGB", (some[0].width, sum(frame.height for frame in some)))
+    for place, frame in enumerate(some):
+        sample.paste(frame, (0, place * frame.height))
     for place, colour in enumerate(("#0072b2", "#d55e00")):  # small on the page, but what it is about
         sample.paste(colour, (0, 60 * place, sample.width, 60 * place + 60))
-    palette = sample.quantize(160, dither=Image.Dither.NONE)
+    palette = sample.quantize(200, dither=Image.Dither.NONE)
     first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     times = [900, *[75] * (len(others) - 1), 2200]
     first.save(DOCS / "lab.gif", save_all=True, append_images=others, duration=times, loop=0, optimize=True)

@@ -16,10 +16,23 @@ from matplotlib.text import Text
 
 from offspan.experiments.store import RunFolder
 from offspan.maps import ExtrapolationMap
-from offspan.report import drawing, lqr, maps, network, scenes, theory, ways
-from offspan.report.drawing import CATEGORIES, SEEN, UNSEEN, angle, heading, label_ends, log_axis, power_of_ten, short, subplots
+from offspan.report import drawing, lqr, maps, network, network_ways, scenes, theory, ways
+from offspan.report.drawing import (
+    CATEGORIES,
+    SEEN,
+    UNSEEN,
+    angle,
+    apart,
+    heading,
+    label_ends,
+    log_axis,
+    power_of_ten,
+    readable,
+    short,
+    subplots,
+)
 from offspan.report.results import Estimate, report
-from offspan.report.selection import _interval
+from offspan.report.selection import _interval, outcomes
 from offspan.report.tables import number
 from offspan.theory import illustrations
 
@@ -150,9 +163,10 @@ def test_colours_can_be_told_apart(reader):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("pendulum", "all 5 unseen states to the target, the non-extrapolating controller none of 5"),
-        ("quadcopter-below", "4 of 5 unseen states to the target, the non-extrapolating controller none of 5"),
-        ("quadcopter-further", "all 10 unseen states"),
+        ("pendulum", "all 5 unseen states to within 0.25 rad of the target, the non-extrapolating controller none of 5"),
+        ("quadcopter-below", "4 of 5 unseen states to within 0.25 m of the target, the non-extrapolating controller none of 5"),
+        ("quadcopter-further", "9 of 10 unseen states"),
+        ("quadcopter-distance", "3 of 5 unseen states"),
     ],
 )
 def test_a_caption_counts_the_states_that_reach_the_target(name, words):
@@ -160,7 +174,7 @@ def test_a_caption_counts_the_states_that_reach_the_target(name, words):
     assert words in report(result).captions["states"]
     final = result.policy_gradient_unseen_trajectory.values[:, -1, : 1 if name == "pendulum" else 3]
     target = result.target.values[: final.shape[1]]
-    near = sum(max(abs(x - goal) for x, goal in zip(state, target, strict=True)) <= 0.25 for state in final)
+    near = sum(sum((x - goal) ** 2 for x, goal in zip(state, target, strict=True)) <= 0.25**2 for state in final)
     assert network.reached(result, "policy_gradient", "unseen") == (near, len(final))
     worse = result.copy(deep=True)
     worse["policy_gradient_unseen_trajectory"][0, -1] = np.nan
@@ -174,7 +188,8 @@ def test_findings_follow_the_numbers():
     assert lqr.finding(worse) == "Gaussian extrapolates; identity does not; shift is not below 1 throughout"
     lost = rows.assign(normalized_cost=np.inf, normalized_optimality=np.inf)
     assert lqr.finding(lost) == "Half of the runs of identity, shift and gaussian or more diverge"
-    assert "At H = 200, 100% of the runs train with" in ways.most_trained(ways.summary(stored("lqr-horizons")))
+    said = "At H = 200, 100% of the runs train with “gradient cut at 1” and “discount 0.3 to 1, cut at 1”, 54% with “plain”"
+    assert ways.most_trained(ways.summary(stored("lqr-horizons"))) == said
 
 
 def test_a_spike_is_clipped_and_named_and_the_kept_controllers_are_marked():
@@ -233,10 +248,38 @@ def test_labels_at_the_ends_of_lines_are_moved_apart():
     label_ends(ax, [(0.98, "a", "black"), (0.99, "b", "black"), (1.0, "c", "black"), (np.inf, "not there", "black")])
     heading(figure, "A finding", "and settings")
     figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in ax.texts]
+    boxes = [Text.get_window_extent(text) for text in ax.texts]  # without their lines
     assert [text.get_text() for text in ax.texts] == ["a", "b", "c"]
     assert all(upper.y0 >= lower.y1 - 2 for lower, upper in itertools.pairwise(boxes))
     assert faults(figure) == []
+
+
+def test_labels_stay_about_the_ends_of_their_lines():
+    """Of three ends close together the middle label stays at its line; one that stands alone, and those at the border, stay too."""
+    np.testing.assert_allclose(apart(np.array([0.29, 0.3, 0.31, 0.9]), 0.1), [0.2, 0.3, 0.4, 0.9])
+    np.testing.assert_allclose(apart(np.array([0.0, 0.02, 0.98, 1.0]), 0.1), [0.0, 0.1, 0.9, 1.0])
+
+
+def test_coloured_words_have_contrast_with_white():
+    """At least 4.5, as relative luminances in [WCAG 2.2, 1.4.3]; a colour that has it stays."""
+    for colour in CATEGORIES:
+        rgb = np.array(colours.to_rgb(readable(colour)))
+        luminance = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+        assert 1.05 / (luminance + 0.05) > 4.45, colour
+    assert readable(drawing.BROWN).upper() == drawing.BROWN
+
+
+def test_a_figure_beside_another_says_what_changed():
+    rows, before = lqr.summary(stored("lqr-long-horizon")), lqr.summary(stored("lqr"))
+    lower = sum(((rows[measure] < before[measure] - 1e-6) & (rows.system == "gaussian")).sum() for measure in lqr.MEASURES)
+    said = f"H = 8 in place of 5 lowers medians: none of 8 of identity, all of 8 of shift and {lower} of 8 of gaussian"
+    assert lqr.compared(rows, before) == said
+    figure = lqr.measure_bars(stored("lqr-long-horizon"), stored("lqr"))
+    assert "1 of 20 gaussian systems diverged, counted as ∞" in " ".join(figure.texts[1].get_text().split())
+    other = lqr.summary(stored("lqr-random-abq"))
+    assert lqr.compared(other, before).startswith(
+        f"With 4 seen states, the optimality measure ends at {other.normalized_optimality[3]:.2f} for"
+    )
 
 
 def region(values: list[list[float]], of_success: bool) -> ExtrapolationMap:
@@ -260,10 +303,54 @@ def test_a_map_of_success_has_two_named_colours_and_one_of_cost_a_limit():
     }
     cost = maps.map_figure(region([[0.1, 1.0], [1.0, 9.0]], False), seen, names=["x", "y"], **options)
     labels = [text.get_text() for text in cost.legends[0].get_texts()]
-    assert labels == ["seen", "unseen", "target", "unseen, fails", "succeeds inside"]
+    assert labels == ["seen", "unseen", "target", "unseen, fails", "fails"]
     assert cost.get_suptitle() == "1 of 2 unseen states and 75% of the states on the map end well"
     (crossed,) = [one for one in cost.get_axes()[0].collections if one.get_label() == "unseen, fails"]
     assert np.asarray(crossed.get_offsets()).tolist() == [[1.0, 1.0]]
+
+
+def test_costs_that_overflow_are_hatched_and_huge_ones_do_not_take_all_shades():
+    """Six decades of cost are told apart; the states to add alone are orange."""
+    found = region([[1e-5, 1.0], [np.inf, 1e27]], False)
+    _, ax = subplots(4.0, 3.0)
+    named = maps.draw_region(ax, found)
+    assert {label: patch.get_hatch() for label, patch in named.items()} == {"the cost overflows": "xxxx"}
+    assert ax.patch.get_hatch() == "xxxx"
+    (mesh,) = [one for one in ax.collections if one.get_array() is not None]
+    assert mesh.norm.vmax == pytest.approx(1e6 * mesh.norm.vmin)
+
+
+def test_states_off_the_slice_of_a_map_are_counted():
+    unseen = np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.5], [1.0, 1.0, 0.0]])
+    drawn = maps.map_figure(region([[1.0, 2.0], [3.0, 4.0]], False), np.zeros((1, 3)), unseen=unseen, names=["x", "y"])
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["seen", "unseen: 3 states at 2 places"]
+
+
+def test_a_point_of_one_run_is_hollow():
+    result = stored("quadcopter-noise")
+    drawn = network_ways.figure(result, network_ways.summary(result))
+    hollow = [line for line in drawn.get_axes()[1].lines if line.get_markerfacecolor() == "white" and len(np.asarray(line.get_xdata()))]
+    assert sorted(np.concatenate([np.asarray(line.get_ydata()) for line in hollow]).tolist()) == pytest.approx(
+        [1.240968, 1.294431], rel=1e-5
+    )
+    assert "hollow: of one run" in drawn.texts[1].get_text()
+
+
+def test_outcomes_beyond_the_axis_are_counted_apart_from_runs_that_diverged():
+    result = stored("selection-pendulum")
+    costs = np.concatenate([outcome.measure.ravel() for outcome in outcomes(result)[:1]])
+    figure = report(result).figures()["methods"][0]
+    said = [text.get_text() for text in figure.get_axes()[0].texts]
+    assert f"→ 5 beyond, {np.sum(~np.isfinite(costs))} diverged" in said
+    assert "→ 3 diverged; median ∞" in said
+    assert np.sum(~np.isfinite(costs)) == 51
+
+
+@pytest.mark.parametrize(("name", "lost"), [("pendulum-100-seeds-together", 13), ("quadcopter-below-100-seeds", 1), ("pendulum", 0)])
+def test_seeds_that_diverged_are_said_beside_the_measure(name, lost):
+    settings = " ".join(network.unseen_figure(stored(name)).texts[1].get_text().split())
+    assert ("diverged" in settings) == (lost > 0)
+    assert not lost or f"seeds ({lost} diverged, counted as the worst)" in settings
 
 
 def test_the_line_of_no_extrapolation_is_named():

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import offspan
 from offspan import cli
 from offspan.experiments.mapping import map_of_run
-from offspan.experiments.network import OBJECTIVES, NetworkSpec, make
+from offspan.experiments.network import OBJECTIVES, NetworkSpec, is_near, make, near_the_target
 from offspan.experiments.registry import SYSTEMS, System, load_preset, load_spec, preset_of
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder
@@ -387,6 +387,16 @@ def test_a_system_needs_one_entry_in_the_registry(tmp_path, monkeypatch):
     (tmp_path / "other.toml").write_text(text.replace('"drift"', '"drfit"'))
     with pytest.raises(offspan.OffspanError, match=r"there is no system 'drfit' \(did you mean 'drift'\?\)"):
         load_spec(tmp_path / "other.toml")
+
+
+def test_near_the_target_is_a_distance_of_positions():
+    """A corner of the box of 0.2 m about it is 0.35 m away; speeds and the pendulum's do not count."""
+    target = np.zeros(12)
+    assert is_near("quadcopter", target, np.array([0.14, 0.14, -0.14, *9 * [5.0]]))
+    assert not is_near("quadcopter", target, np.array([0.2, 0.2, -0.2, *9 * [0.0]]))
+    assert is_near("pendulum", np.array([np.pi, 0.0]), np.array([3.0, 9.0]))
+    assert near_the_target("quadcopter") == "within 0.25 m of the target"
+    assert near_the_target("pendulum") == "within 0.25 rad of the target"
 
 
 def test_a_map_of_a_stored_run_holds_the_costs_of_its_states(small, tmp_path):

@@ -170,7 +170,7 @@ def test_the_figures_about_random_systems_show_their_data():
     drawn = {
         "bounds": theory.bounds_figure(illustrations.exact_and_bounds(6, longest=3), dim=6),
         "rates": theory.rates_figure(illustrations.best_rates((4, 8), longest=3, seen=(1, 2))),
-        "systems": theory.systems_figure(illustrations.ratios_of_systems((3, 6), horizon=2, systems=200)),
+        "systems": theory.systems_figure(illustrations.ratios_of_systems((3, 6), horizon=2, systems=200), horizon=2),
         "training": theory.end_figure(illustrations.first_step_and_end(3, 2, systems=20, iterations=50), dim=3, horizon=2),
         "dimensions": theory.dimensions_figure(illustrations.failures_over_dimensions((2,), systems=50)),
         "single": theory.gains_figure(illustrations.gains_over_dimensions((20, 80), horizon=2, systems=50), horizon=2),

@@ -25,7 +25,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import offspan
-from offspan.report.drawing import GREEN, ORANGE, heading, styled
+from offspan.report.drawing import GREEN, ORANGE, heading, readable, styled
 from offspan.systems.gymnasium import from_gymnasium
 
 SEEN = jnp.array([[0.3, 0.0], [-0.3, 0.0]])  # angle from upright [rad], angular velocity [rad/s]
@@ -84,14 +84,16 @@ def figure(results: pd.DataFrame) -> Figure:
             axes.plot([0, 1], 100 * np.asarray(row[["before", column]], float), color=colour, alpha=0.35, linewidth=1)
         median = 100 * results[column].median()
         axes.plot(1, median, "o", color=colour, markersize=8)
-        axes.annotate(f"{name}: {median:.0f} %", (1, median), (10, 0), textcoords="offset points", color=colour, va="center", weight="bold")
-    axes.set(xlim=(-0.1, 1.9), ylim=(0, 102), xticks=[0, 1], xticklabels=["trained from 2 states", "trained on from 4"])
+        axes.annotate(
+            f"{name}: {median:.0f} %", (1, median), (10, 0), textcoords="offset points", color=readable(colour), va="center", weight="bold"
+        )
+    axes.set(xlim=(-0.1, 1.9), ylim=(0, 102), xticks=[0, 1], xticklabels=["trained from 2 states", "trained further, from 4"])
     axes.set_ylabel("region that ends upright [%], better ↑")
     further = float(np.median(results["suggested"])) > float(np.median(results["random"]))
     finding = (
         "States suggested by the audit reach further than random ones" if further else "States suggested by the audit, and random ones"
     )
-    heading(drawn, finding, f"{len(results)} seeds, their median as a dot")
+    heading(drawn, finding, f"Pendulum-v1, {HORIZON} steps; {len(results)} seeds, their median as a dot")
     return drawn
 
 

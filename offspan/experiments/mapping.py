@@ -60,7 +60,7 @@ def map_of_run(
         found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0) if at is None else at)
         goal: Any = getattr(problem, "target", None)
         if isinstance(spec, network.NetworkSpec):
-            criterion, reaches = f"end within {network.NEAR:g} of the target", lambda x: network.is_near(spec.problem, goal, x)
+            criterion, reaches = f"end {network.near_the_target(spec.problem)}", lambda x: network.is_near(spec.problem, goal, x)
             success = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0), success=reaches)
             final = network.trajectories_of(problem, controller, unseen)[0][:, -1]
             works = np.asarray(jax.vmap(reaches)(final))

@@ -166,7 +166,7 @@ class NetworkSpec(Networks):
 
 
 QUICK_SEEDS = 2
-NEAR = 0.25  # of the target, in each coordinate of a position
+NEAR = 0.25  # from the target, in the unit of a position
 SPEC = NetworkSpec
 OBJECTIVES = ("policy_gradient", "non_extrapolating", "minimal_cost")
 TOGETHER = "objectives"  # the task that trains all of them
@@ -382,9 +382,15 @@ def _diagnoses(spec: NetworkSpec, problem: Problem, batches: dict[str, Batch], s
 
 
 def is_near(problem: str, target: Any, x: Any) -> Any:
-    """Whether each coordinate of a state's position is near to the target's."""
+    """Whether the Euclidean distance of a state's position to the target's is at most `NEAR`."""
     position = jnp.array(SYSTEMS[problem].position if problem in SYSTEMS else range(min(len(target), 2)))
-    return jnp.all(jnp.abs(jnp.asarray(x)[position] - jnp.asarray(target)[position]) <= NEAR)
+    return jnp.linalg.norm(jnp.asarray(x)[position] - jnp.asarray(target)[position]) <= NEAR
+
+
+def near_the_target(problem: str) -> str:
+    """`is_near` in words: within 0.25 m of the target."""
+    unit = SYSTEMS[problem].coordinates[SYSTEMS[problem].position[0]].unit if problem in SYSTEMS else ""
+    return " ".join(filter(None, ["within", f"{NEAR:g}", unit, "of the target"]))
 
 
 def shown_controller(spec: NetworkSpec, result: xr.Dataset) -> MLP | Bounded:

@@ -32,6 +32,10 @@ class Coordinate(NamedTuple):
     def name(self) -> str:
         return self.label.partition(" [")[0]
 
+    @property
+    def unit(self) -> str:
+        return self.label.partition(" [")[2].removesuffix("]")
+
 
 class System(NamedTuple):
     """A non-linear system, made by `make(**settings)`. `position` are the coordinates that tell initial states apart in figures, `mapped`

@@ -102,16 +102,17 @@ def _states_table(title: str, audit: Audit, states: np.ndarray) -> Table:
 
 def map_pictures(audit: Audit, outcome: Outcome) -> list[Picture]:
     found = []
-    for cost, success in outcome.maps:
+    for which, (cost, _) in enumerate(outcome.maps):
         names = " and ".join(audit.coordinates[d] for d in cost.coordinates)
         others = "" if len(cost.coordinates) == len(audit.coordinates) else "; the other coordinates are held"
-        found.append(picture(map_figure(audit, cost, success), f"Success, and cost J, over {names}{others}."))
+        found.append(picture(map_figure(audit, outcome, which), f"Success, and cost J, over {names}{others}."))
     return found
 
 
 @styled
-def map_figure(audit: Audit, cost: ExtrapolationMap, success: ExtrapolationMap) -> Figure:
-    """Success at the left, cost at the right, with the states that matter marked."""
+def map_figure(audit: Audit, outcome: Outcome, which: int = 0) -> Figure:
+    """One of the outcome's maps: success at the left, cost at the right, with the states that matter marked."""
+    cost, success = outcome.maps[which]
     figure, axes = subplots(10.0, 4.9 if len(cost.coordinates) == 2 else 4.0, 1, 2, sharex=True)
     named = {}
     if len(cost.coordinates) == 2:
@@ -127,7 +128,8 @@ def map_figure(audit: Audit, cost: ExtrapolationMap, success: ExtrapolationMap) 
     if len(cost.coordinates) == 2:
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend([*handles, *named.values()], [*labels, *named], loc="outside lower center", ncols=6)
-    heading(figure, f"{success.values.mean():.0%} of the map succeeds", f"Success: {audit.criterion}")
+    said = f"{outcome.share:.0%} of {len(audit.states):,} random states of the region succeed, {success.values.mean():.0%} of this grid"
+    heading(figure, said, f"Success: {audit.criterion}")
     return figure
 
 

@@ -6,7 +6,7 @@ from itertools import cycle
 import pandas as pd
 from matplotlib.figure import Figure
 
-from offspan.report.drawing import GREEN, LOWER, ORANGE, PINK, SCALE, heading, label_ends, legend_below, styled, subplots
+from offspan.report.drawing import GREEN, LOWER, ORANGE, PINK, SCALE, heading, label_ends, legend_below, listed, styled, subplots
 from offspan.theory.illustrations import Columns
 
 
@@ -29,7 +29,13 @@ def rates_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFrame]:
         ax.set_xlim(left=0.0)
     axes[0].set(ylabel=f"normalised measure, {LOWER}", ylim=(-0.02, 0.7))
     legend_below(axes[0], len(set(data.horizon)), fontsize=8)
-    heading(figure, "Small steps end where gradient flow does, longer ones extrapolate further", f"Shift, D = {dim}, S = {{e₁}}; {SCALE}")
+    longest = data[data.horizon == data.horizon.max()]
+    lowest = longest.loc[longest.optimality.idxmin()]
+    finding = (
+        "Small steps end where gradient flow does; longer ones extrapolate further, "
+        f"with H = {lowest.horizon:g} up to {lowest.share:g} times the step of prop:shift"
+    )
+    heading(figure, finding, f"Shift, D = {dim}, S = {{e₁}}; {SCALE}")
     return figure, data
 
 
@@ -49,5 +55,7 @@ def horizons_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     ax.set(xlabel="horizon over dimension  H / D", ylabel=f"optimality measure, normalised, {LOWER}", ylim=(-0.02, 0.75))
     ax.set_title("solid: gradient flow; dashed: one step of prop:shift", fontsize=9)
     label_ends(ax, ends)
-    heading(figure, "With small steps, a longer horizon hardly helps", f"Shift, S = {{e₁}}; {SCALE}")
+    limits = data.sort_values("dim")[lambda rows: rows.periods == math.inf]
+    finding = f"For H → ∞ gradient flow ends at {listed(f'{value:.2f}' for value in limits.flow)}, prop:shift's step at 0"
+    heading(figure, finding, f"Shift, D = {listed(f'{dim:g}' for dim in limits.dim)}, S = {{e₁}}; {SCALE}")
     return figure, data

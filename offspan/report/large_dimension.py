@@ -25,7 +25,11 @@ def leading_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     left.set_ylabel(r"$\mathbb{E}\,\|\nabla J(K^{(1)})\|^2$")
     left.legend(fontsize=8)
     longest = data[data.horizon == data.horizon.max()]
-    looks = {"alignment": ("a", GREEN, "o-"), "cost": ("E⟨∇E_cost, ∇J⟩", ORANGE, "D-."), "curvature": ("b", PINK, "s--")}
+    looks = {
+        "alignment": ("a", GREEN, "o-"),
+        "cost": (r"$\mathrm{E}\langle\nabla E_{\mathrm{cost}}, \nabla J\rangle$", ORANGE, "D-."),
+        "curvature": ("b", PINK, "s--"),
+    }
     ends = []
     for name, (label, colour, style) in {**looks, "norm": ("E‖∇J‖²", BROWN, "^:")}.items():
         right.plot(longest.dim, longest[name] - 1, style, color=colour, markersize=4)
@@ -51,7 +55,7 @@ def state_sets_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure,
         ax.errorbar(group.participation, group.simulated, yerr=error, fmt=marker, color=colour, markersize=5, capsize=2, label=label)
     ax.axhline(data.gain_by_number.iloc[0], color=GREY, linestyle="--", linewidth=1.2)
     ax.annotate(
-        "the law by |S| = 4 alone", (0.01, data.gain_by_number.iloc[0]), (0, 2), ("axes fraction", "data"), "offset points", fontsize=8
+        "the law by |S| = 4 alone", (0.01, data.gain_by_number.iloc[0]), (0, 5), ("axes fraction", "data"), "offset points", fontsize=8
     )
     ax.set_ylim(0, 1.1 * max(data.gain.max(), data.gain_by_number.iloc[0]))
     heading(figure, "Four seen states are worth their participation ratio, not four", f"D = {dim}, H = {horizon}")
@@ -85,7 +89,7 @@ def subcritical_figure(limits: Columns, simulated: Columns) -> tuple[Figure, pd.
     ax.set(xlabel="q, entries of A being N(0, q/D)", xlim=(0, 1.03), ylim=(0, 4.3))
     label_ends(ax, ends)
     ax.set_title("how much one step reduces the ratio, at the best η", fontsize=9)
-    heading(figure, "Sub-critical systems: the two limits do not commute")
+    heading(figure, "Sub-critical systems: H → ∞ and then q → 1 gives 4, the other way round 3")
     ax.set_ylabel("D/|S| · (1 − ratio) at the best η, D → ∞")
     ax.legend(loc="upper left", fontsize=8)
     return figure, pd.concat([curves.assign(source="limit"), points.assign(source="simulated", horizon=60)], ignore_index=True)

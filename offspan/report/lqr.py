@@ -27,6 +27,7 @@ from offspan.report.drawing import (
     listed,
     log_axis,
     no_extrapolation,
+    readable,
     styled,
     subplots,
 )
@@ -51,8 +52,9 @@ POINTS = 200  # on a curve against iterations: more cannot be told apart
 
 def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
     rows, systems = summary(result), listed(result.system.values)
+    said = finding(rows) if beside is None else compared(rows, summary(beside))
     captions = {
-        "measures": f"{finding(rows)}. Bars of both normalised measures against the number of seen states, for {systems}.",
+        "measures": f"{said}. Bars of both normalised measures against the number of seen states, for {systems}.",
         "horizons": f"{_diverging(rows)}. Share of diverged runs and both normalised measures against the horizon, for {systems}.",
         "curves": f"{finding(rows)}. Both normalised measures along training, for {systems}.",
         "training": f"The cost over the seen states along training, for {systems}.",
@@ -99,6 +101,32 @@ def finding(rows: pd.DataFrame) -> str:
     ]
     said = "; ".join(parts) or "the measures are not defined here"
     return said[0].upper() + said[1:]
+
+
+def compared(rows: pd.DataFrame, before: pd.DataFrame) -> str:
+    """In how many settings the medians of both measures are below those of a sweep that differs in one number; of a sweep of other
+    systems, where they end."""
+    changed = [letter for letter in ("D", "H", "η") if set(rows[SWEPT[letter]]) != set(before[SWEPT[letter]])]
+    both = rows.merge(before, on=["system", "seen"], suffixes=("", "_before"))
+    if len(changed) == 1 and len(both) == len(rows):
+        lower = pd.concat([both.assign(lower=both[m] < both[f"{m}_before"] - 1e-6) for m in MEASURES]).groupby("system", sort=False).lower
+        parts = [f"{'all' if one.all() else one.sum() or 'none'} of {len(one)} of {system}" for system, one in lower]
+        (earlier, now), letter = (frame[SWEPT[changed[0]]].iloc[0] for frame in (before, rows)), changed[0]
+        return f"{letter} = {now:g} in place of {earlier:g} lowers medians: {listed(parts)}"
+    every = pd.concat([rows, before])
+    most = every.sort_values(MEASURES[0])[lambda frame: frame.seen == frame.seen.max()]
+    ends = [f"{number(value, '.2f')} for {system}" for system, value in zip(most.system, most[MEASURES[0]], strict=True)]
+    return f"With {every.seen.max():g} seen states, the optimality measure ends at {listed(ends)}"
+
+
+def _lost(rows: pd.DataFrame) -> str:
+    """How many runs of a setting diverged, for each system that has such runs."""
+    counts = rows.groupby("system", sort=False).agg(low=("diverged", "min"), high=("diverged", "max"), runs=("runs", "first"))
+    parts = [
+        f"{one.high if one.low == one.high else f'{one.low} to {one.high}'} of {one.runs} {system} systems"
+        for system, one in counts[counts.high > 0].iterrows()
+    ]
+    return f"; {listed(parts)} diverged, counted as ∞" if parts else ""
 
 
 def _diverging(rows: pd.DataFrame) -> str:
@@ -201,7 +229,8 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
         ax.set_xlabel("initial states seen in training")
         ax.set_title(TITLES[measure])
     axes[0].set_ylabel(f"normalised measure, {LOWER}")
-    heading(figure, f"{quick_mark(result)}{finding(rows)}", _settings(result, said_elsewhere=several))
+    said = finding(rows) if beside is None else compared(summary(result), summary(beside))
+    heading(figure, f"{quick_mark(result)}{said}", _settings(result, said_elsewhere=several) + _lost(summary(result)))
     entries = len(bars) + (f"flow_{MEASURES[0]}" in rows)
     legend_below(axes[0], entries if len(bars) <= 4 else -(-entries // 2))
     return figure
@@ -216,7 +245,7 @@ def _draw_bars(ax: Axes, places: np.ndarray, rows: pd.DataFrame, measure: str, t
     ax.bar(places, np.where(drawn, median, 0.0), yerr=whiskers, **look)
     for place, diverged, runs in zip(places[~drawn], rows.diverged[~drawn], rows.runs[~drawn], strict=True):
         reason = f"{diverged} of {runs} diverged" if diverged else "not defined"
-        ax.text(place, 0.02, reason, rotation=90, ha="center", va="bottom", fontsize=8, color=look["color"])
+        ax.text(place, 0.02, reason, rotation=90, ha="center", va="bottom", fontsize=8, color=readable(look["color"]))
 
 
 @styled
@@ -239,18 +268,24 @@ def measure_curves(result: xr.Dataset) -> Figure:
                 ends.append((float(np.asarray(line["median"])[-1]), system, colours[system]))
             ax.set_xlim(max(data.iteration.min(), 1), data.iteration.max() + 1)
             log_axis(ax, "x")
-            ax.set_ylim(0.0, 1.1 * max([1.0, *finite["median"]]))
+            low, high = min([1.0, *finite["median"]]), max([1.0, *finite["median"]])
+            if 0 < low < high / 20:
+                log_axis(ax, "y")
+                ax.set_ylim(0.8 * max(finite.low.min(), low / 30), 1.3 * high)
+            else:
+                ax.set_ylim(0.0, 1.1 * high)
             no_extrapolation(ax, named=ax is row[0], side="left")
             for i, (system, runs) in enumerate(lost):
                 said = f"{system}: {runs} of {result.sizes['seed']} runs diverged"
-                ax.annotate(said, (0.03, 0.03), (0, 11 * i), "axes fraction", "offset points", color=colours[system], fontsize=8)
+                ax.annotate(said, (0.03, 0.03), (0, 11 * i), "axes fraction", "offset points", color=readable(colours[system]), fontsize=8)
             if ax is row[-1]:
                 label_ends(ax, ends, fontsize=9)
         row[0].set_ylabel(f"{measure.removeprefix('normalized_')} measure, {LOWER}")
     for above, below, count in zip(*axes, counts, strict=True):
         above.set_title(f"{count} seen")
         below.set_xlabel("iteration")
-    heading(figure, f"{quick_mark(result)}{finding(summary(result))}", _settings(result))
+    rows = summary(result)
+    heading(figure, f"{quick_mark(result)}{finding(rows)}", _settings(result) + _lost(rows))
     return figure
 
 

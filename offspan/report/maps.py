@@ -8,17 +8,20 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
 from offspan.errors import OffspanError
 from offspan.maps import ExtrapolationMap
-from offspan.report.drawing import GREEN, LOWER, ORANGE, SEEN, UNSEEN, heading, log_axis, styled, subplots
+from offspan.report.drawing import GREEN, LOWER, SEEN, UNSEEN, heading, log_axis, styled, subplots
 
 FAILS, WORKS = "#5A5A5A", "#D6EFE6"  # two colours that also differ in grey
 LOOKS: dict[str, dict[str, Any]] = {
     "seen": {"marker": "o", "facecolor": SEEN, "edgecolor": "white"},
     "unseen": {"marker": "^", "facecolor": UNSEEN, "edgecolor": "white"},
 }
+OVERFLOWS: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.35", "hatch": "xxxx", "linewidth": 0}
 LOWEST = 0.05  # the share of the cheapest states that colours do not tell apart: about the target, costs go to 0
+RANGE = 1e6  # of costs that colours tell apart
 
 
 @styled
@@ -36,8 +39,8 @@ def map_figure(
 ) -> Figure:
     """Cost or success over one or two coordinates, labelled by `names`, with the seen states (s, n), the unseen ones and the target marked.
 
-    States are marked by these coordinates alone, whatever their others are. With `success`, a map over the same coordinates, a contour
-    encloses what succeeds, and unseen states that do not, by `unseen_success`, are crossed. `criterion` says what states that succeed do.
+    States are marked by these coordinates alone, whatever their others are. With `success`, a map over the same coordinates, what fails
+    is hatched, and unseen states that do, by `unseen_success`, are crossed. `criterion` says what states that succeed do.
     """
     if len(names) != len(found.axes):
         raise OffspanError(
@@ -52,11 +55,13 @@ def map_figure(
         named = _draw_line(ax, found, names)
     marked = {"seen": seen, **({} if unseen is None else {"unseen": unseen})}
     for label, states in marked.items():
-        _mark(ax, found, np.atleast_2d(np.asarray(states)), s=52, linewidth=1.0, label=label, **LOOKS[label])
+        states = np.atleast_2d(np.asarray(states))
+        _mark(ax, found, states, s=52, linewidth=1.0, label=_counted(label, states[:, list(found.coordinates)]), **LOOKS[label])
     if target is not None:
         _mark(ax, found, np.atleast_2d(target), s=110, marker="*", facecolor="none", edgecolor="black", linewidth=1.2, label="target")
     if unseen is not None and unseen_success is not None and not np.all(unseen_success):
-        _mark(ax, found, np.asarray(unseen)[~unseen_success], s=110, marker="x", color="black", linewidth=1.6, label="unseen, fails")
+        crosses = {"s": 170, "marker": "x", "color": "black", "linewidth": 1.8, "zorder": 2.5, "label": "unseen, fails"}
+        _mark(ax, found, np.asarray(unseen)[~unseen_success], **crosses, path_effects=[withStroke(linewidth=4, foreground="white")])
     handles, labels = ax.get_legend_handles_labels()
     figure.legend([*handles, *named.values()], [*labels, *named], loc="outside lower center", ncols=3)
     heading(figure, _finding(success, criterion, unseen_success), title)
@@ -73,11 +78,17 @@ def _finding(success: ExtrapolationMap | None, criterion: str, unseen_success: n
     return f"{' and '.join(parts)} {criterion}"
 
 
+def _counted(label: str, places: np.ndarray) -> str:
+    """With their numbers, where several states that differ in other coordinates share a place."""
+    distinct = len(np.unique(places.round(6), axis=0))
+    return label if distinct == len(places) else f"{label}: {len(places)} states at {distinct} places"
+
+
 def _mark(ax: Axes, found: ExtrapolationMap, states: np.ndarray, **look: Any) -> None:
     places = states[:, list(found.coordinates)]
     if len(found.axes) == 1:
         places, look = np.column_stack([places[:, 0], np.full(len(places), 0.03)]), {**look, "transform": ax.get_xaxis_transform()}
-    ax.scatter(*places.T, zorder=3, clip_on=False, **look)
+    ax.scatter(*places.T, **{"zorder": 3, "clip_on": False, **look})
 
 
 def draw_region(ax: Axes, found: ExtrapolationMap, success: ExtrapolationMap | None = None) -> dict[str, Patch]:
@@ -95,9 +106,12 @@ def draw_region(ax: Axes, found: ExtrapolationMap, success: ExtrapolationMap | N
     positive = len(finite) > 0 and 0 < finite.min() < finite.max()
     norm, extend = None, "neither"
     if positive:
-        low, high = np.quantile(finite, [LOWEST, 1.0]).tolist() if success is not None else (finite.min(), finite.max())
-        norm, extend = LogNorm(low, high), "min" if low > finite.min() else "neither"
-    ax.set_facecolor(ORANGE)
+        reaches_far = success is not None or finite.max() > RANGE * finite.min()
+        low = float(np.quantile(finite, LOWEST)) if reaches_far else finite.min()
+        high = min(finite.max(), RANGE * low)
+        ends = (low > finite.min(), high < finite.max())
+        norm, extend = LogNorm(low, high), {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[ends]
+    ax.patch.set(**OVERFLOWS)
     image = ax.pcolormesh(*found.axes, np.where(np.isfinite(found.values), found.values, np.nan).T, cmap="Greys", norm=norm, **mesh)
     bar = ax.figure.colorbar(image, ax=ax, label=f"cost J of the initial state, {LOWER}", extend=extend)
     if positive:
@@ -106,9 +120,11 @@ def draw_region(ax: Axes, found: ExtrapolationMap, success: ExtrapolationMap | N
     named = {}
     if success is not None and 0 < success.values.mean() < 1:
         ax.contour(*success.axes, success.values.T, levels=[0.5], colors=[GREEN], linewidths=1.8)
-        named["succeeds inside"] = Patch(facecolor="none", edgecolor=GREEN, linewidth=1.8)
+        failing = ax.contourf(*success.axes, success.values.T, levels=[-1.0, 0.5], colors="none", hatches=["///"])
+        failing.set(edgecolor=GREEN, linewidth=0)
+        named["fails"] = Patch(facecolor="none", edgecolor=GREEN, linewidth=1.8, hatch="///")
     if len(finite) < found.values.size:
-        named["the cost overflows"] = Patch(facecolor=ORANGE)
+        named["the cost overflows"] = Patch(**OVERFLOWS)
     return named
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from offspan.experiments.network import is_near
+from offspan.experiments.network import is_near, near_the_target
 from offspan.report.drawing import (
     GREEN,
     GREY,
@@ -71,19 +71,18 @@ def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
 
 
 def reached(result: xr.Dataset, objective: str, group: str) -> tuple[int, int]:
-    """How many of the trajectories that are shown end at the target, and how many there are."""
+    """How many of the trajectories that are shown end near the target (`is_near`), and how many there are."""
     final = result[f"{objective}_{group}_trajectory"].values[:, -1]
     there = [bool(is_near(result.attrs["problem"], result.target.values, state)) for state in final]
     return sum(there), len(there)
 
 
 def finding(result: xr.Dataset) -> str:
-    """How many of the unseen states end at the target, of the runs that are shown."""
+    """How many of the unseen states end near the target, of the runs that are shown."""
+    near = near_the_target(result.attrs["problem"])
     (learned, count), (baseline, _) = (reached(result, objective, "unseen") for objective in SHOWN)
     seen, all_seen = reached(result, "policy_gradient", "seen")
-    said = (
-        f"Policy gradient brings {_of(learned, count)} unseen states to the target, the non-extrapolating controller {_of(baseline, count)}"
-    )
+    said = f"Policy gradient brings {_of(learned, count)} unseen states to {near}, the non-extrapolating controller {_of(baseline, count)}"
     return said + (f"; of the seen states policy gradient brings {_of(seen, all_seen)}" if seen < all_seen else "")
 
 
@@ -218,7 +217,8 @@ def states_figure(result: xr.Dataset) -> Figure:
     figure = Figure(figsize=(10.5, 4.6))
     measure = float(result.normalized_cost.sel(seed=int(result.shown_seed)))
     ends = (f" (measure {measure:.3g})", " (measure 1)") if _is_defined(result) else ("", "")
-    learned, baseline = (f"{_of(*reached(result, objective, 'unseen'))} unseen at the target" for objective in SHOWN)
+    near = near_the_target(result.attrs["problem"])
+    learned, baseline = (f"{_of(*reached(result, objective, 'unseen'))} unseen {near}" for objective in SHOWN)
     panels = [
         ("at the start", "policy_gradient", 0),
         (f"at the end, policy gradient{ends[0]}:\n{learned}", "policy_gradient", -1),
@@ -241,7 +241,7 @@ def time_figure(result: xr.Dataset) -> Figure:
             ax = _axes(figure, result, len(SHOWN), len(SHARES), row * len(SHARES) + column + 1)
             _draw(ax, result, objective, round(share * int(result.attrs["horizon"])))
             ax.set_title(f"{OBJECTIVES[objective]}\n{_moment(result, share)}" if column == 0 else _moment(result, share), fontsize=9)
-            scene_of(result).compact(ax)
+            scene_of(result).compact(ax, column == 0 and row == len(SHOWN) - 1)  # one says what the axes are
     _finish(figure, result)
     return figure
 
@@ -262,8 +262,9 @@ def animation(result: xr.Dataset) -> list[Any]:
     canvas = FigureCanvasAgg(figure)
     axes = {objective: _axes(figure, result, 1, 2, place) for place, objective in enumerate(SHOWN, start=1)}
     for objective, ax in axes.items():
-        ax.set_title(f"{OBJECTIVES[objective]}\n{_of(*reached(result, objective, 'unseen'))} unseen end at the target", fontsize=9)
-    figure.legend(handles=_handles(result), loc="lower center", ncols=4, fontsize=8)
+        ends = f"{_of(*reached(result, objective, 'unseen'))} unseen end {near_the_target(result.attrs['problem'])}"
+        ax.set_title(f"{OBJECTIVES[objective]}\n{ends}", fontsize=8)
+    figure.legend(handles=_handles(result, scene_of(result).has_walls), loc="lower center", ncols=4, fontsize=8)
     seconds = figure.text(0.5, 0.95, "", ha="center", fontsize=10)
     images = []
     for time in np.unique(np.linspace(0, int(result.attrs["horizon"]), FRAMES).round().astype(int)).tolist():
@@ -291,7 +292,7 @@ def curves_figure(result: xr.Dataset) -> Figure:
     beyond = 0
     for ax, (objective, colour) in zip(axes, COLOURS.items(), strict=True):
         curves, kept = result[f"{objective}_curve"].values, result[f"{objective}_training_cost"].values
-        ax.plot(result.iteration, np.minimum(curves, 2 * top).T, color=colour, linewidth=0.8, alpha=max(0.15, 0.8 / len(curves) ** 0.5))
+        ax.plot(result.iteration, np.minimum(curves, 2 * top).T, color=colour, linewidth=0.9, alpha=max(0.2, 1.4 / len(curves) ** 0.5))
         places = _kept_at(curves, kept)
         ax.plot(result.iteration.values[places], kept, "o", color=colour, markeredgecolor="black", markersize=5, zorder=3)
         over = "unseen" if objective == "minimal_cost" else "seen"
@@ -299,16 +300,19 @@ def curves_figure(result: xr.Dataset) -> Figure:
         last = int(result.iteration.values[np.isfinite(curves).any(axis=0)].max())
         ax.set_xlim(-0.02 * last, 1.02 * last)
         iteration_axis(ax, 4)
-        for run, place in np.argwhere(curves > top):
-            beyond += 1
-            said = f"▲ {short(float(curves[run, place]))}"
-            ax.annotate(
-                said, (float(result.iteration[place]), 0.995), xycoords=("data", "axes fraction"), ha="center", va="top", fontsize=7
-            )
+        runs, places = np.nonzero(curves > top)
+        beyond += len(runs)
+        at, peaks = result.iteration.values[places], curves[runs, places]
+        order = np.argsort(at)
+        for some in np.split(order, np.flatnonzero(np.diff(at[order]) > 0.25 * last) + 1) if len(runs) else ():
+            said = f"▲ {short(float(peaks[some].max()))}" + (f", largest of {len(some)}" if len(some) > 1 else "")
+            middle = np.clip(at[some].mean(), 0.2 * last, 0.8 * last)
+            place = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "fontsize": 7, "bbox": CLEAR}
+            ax.annotate(said, (float(middle), 0.995), **place)
     log_axis(axes[0], "y")
     axes[0].set_ylim(top=top)
     axes[0].set_ylabel(f"cost J, {LOWER}; one line a seed")
-    marks = "dots: the controllers that are kept, the best of each run" + ("; ▲: a peak beyond the axis" if beyond else "")
+    marks = "dots: the controllers that are kept, the best of each run" + ("; ▲: peaks beyond the axis" if beyond else "")
     heading(figure, f"{_quick(result)}{_kept(result)}", f"{result.attrs['name']}, {marks}")
     return figure
 
@@ -389,7 +393,8 @@ def distribution_figure(result: xr.Dataset) -> Figure:
     for share, value in zip((0.25, 0.5, 0.75), quartiles(result.normalized_cost).values, strict=True):
         if np.isfinite(value):
             ax.plot(value, share, "o", color=colour, markersize=5)
-            ax.annotate(f"{share:.0%} of seeds: {value:.2g}", (value, share), (8, -10), textcoords="offset points", fontsize=8, bbox=CLEAR)
+            place = {"textcoords": "offset points", "ha": "right", "fontsize": 8, "bbox": CLEAR}
+            ax.annotate(f"{share:.0%} of seeds: {value:.2g}", (value, share), (-8, 2), **place)
     if (said := paper_number(result)) is not None:
         ax.axvline(said, color="black", linestyle=":", linewidth=1.2)
         text = f"the paper: {said:g}\n({np.mean(measures <= said):.0%} of seeds are at or below)"
@@ -425,20 +430,22 @@ def _draw(ax: Any, result: xr.Dataset, objective: str, time: int) -> list[Any]:
     return [artist for colour, some in states.items() for artist in scene_of(result).draw(ax, result, some, colour)]
 
 
-def _handles(result: xr.Dataset) -> list[Line2D]:
+def _handles(result: xr.Dataset, some_outside: bool) -> list[Line2D]:
     points: dict[str, Any] = {"linestyle": "", "markersize": 8}
     outside = Line2D([], [], color="0.4", marker="^", markerfacecolor="none", label="outside of the box", **points)
     return [
         *(Line2D([], [], color=colour, marker=MARKERS[colour], label=f"{group} in training", **points) for group, colour in GROUPS.items()),
         Line2D([], [], color="black", marker="*", markerfacecolor="none", label="target", **points),
-        *([outside] if scene_of(result).has_walls else []),
+        *([outside] if some_outside else []),
     ]
 
 
 def _finish(figure: Figure, result: xr.Dataset) -> None:
     if scene_of(result).projection == "3d":  # whose labels the layout does not know of
         figure.get_layout_engine().set(rect=(0.0, 0.05, 0.96, 0.95))  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
-    figure.legend(handles=_handles(result), loc="outside lower center", ncols=4)
+    drawn = [line for ax in figure.get_axes() for line in ax.lines]
+    some_outside = any(line.get_markerfacecolor() == "none" and line.get_marker() in MARKERS.values() for line in drawn)
+    figure.legend(handles=_handles(result, some_outside), loc="outside lower center", ncols=4)
     heading(figure, f"{_quick(result)}{finding(result)}", f"{_settings(result)}; shown: seed {int(result.shown_seed)}, the median one")
 
 
@@ -447,4 +454,6 @@ def _quick(result: xr.Dataset) -> str:
 
 
 def _settings(result: xr.Dataset) -> str:
-    return f"{result.attrs['name']}: normalised cost measure {measure_text(result)} over {result.sizes['seed']} seeds, {SCALE}"
+    diverged = int((result.policy_gradient_status == DIVERGED).sum())
+    lost = f" ({diverged} diverged, counted as the worst)" if diverged else ""
+    return f"{result.attrs['name']}: normalised cost measure {measure_text(result)} over {result.sizes['seed']} seeds{lost}, {SCALE}"

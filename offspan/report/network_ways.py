@@ -8,7 +8,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from offspan.report.drawing import CATEGORIES, DASHES, LOWER, MARKERS, heading, legend_below, log_axis, styled, subplots
+from offspan.report.drawing import BLACK, CATEGORIES, DASHES, LOWER, MARKERS, heading, label_ends, legend_below, log_axis, styled, subplots
 from offspan.report.results import DIVERGED, Report, quick_mark
 from offspan.report.tables import Table, from_columns, number
 from offspan.report.ways import most_trained, with_whiskers
@@ -94,7 +94,11 @@ def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
             linestyle=DASHES[i % 4],
             label=label,
         )
-        with_whiskers(right, x, some, "relative_cost", CATEGORIES[i % 8], MARKERS[i % 8], label)
+        with_whiskers(right, x, some, "relative_cost", CATEGORIES[i % 8], i, label)
+        one = np.array(some.trained == 1)
+        right.plot(
+            x[one], some.relative_cost[one], MARKERS[i % 8], color=CATEGORIES[i % 8], markerfacecolor="white", markersize=5, zorder=3
+        )
         worst = some.relative_cost_worst
         right.scatter(x, np.where(np.isfinite(worst), worst, np.nan), color=CATEGORIES[i % 8], marker="_", s=60)
         infinite = x[np.isinf(worst)]
@@ -108,14 +112,13 @@ def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
     if np.nanmax(rows.relative_cost_worst) > 10:
         log_axis(right, "y")
     right.axhline(1.0, color="0.35", linewidth=0.9, linestyle="--", zorder=0)
-    right.annotate(
-        "as if trained on U", (0.995, 1.0), (0, -1.5), ("axes fraction", "data"), "offset points", ha="right", va="top", fontsize=8
-    )
+    label_ends(right, [(1.0, "as if trained\non U", BLACK)])
     for ax in (left, right):
         ax.set_xticks(places, [f"{value:g}" for value in (result.noise.values if by_noise else result.horizon.values)])
         ax.set_xlabel("standard deviation of the noise in each step" if by_noise else "horizon H")
     legend_below(left, 2 if by_noise else 3)
     settings = f"{result.attrs['problem']}, {result.sizes['seed']} seeds, trained on the seen states S and tested on the unseen ones U"
+    settings += "; hollow: of one run" if (rows.trained == 1).any() else ""
     settings += "; ▲ ∞: the worst overflows" if np.isinf(rows.relative_cost_worst).any() else ""
     heading(drawn, f"{quick_mark(result)}{most_trained(rows)}", settings)
     return drawn

@@ -18,13 +18,14 @@ MARKERS = {SEEN: "o", UNSEEN: "^"}
 
 
 class Scene(NamedTuple):
-    """`set_up(ax, result)` fixes the view; `draw(ax, result, states, colour)` adds states (k, n) and returns what it drew; `compact(ax)`
-    drops what small axes have no room for. With walls, a state outside of the view is a hollow marker at its border."""
+    """`set_up(ax, result)` fixes the view; `draw(ax, result, states, colour)` adds states (k, n) and returns what it drew;
+    `compact(ax, labelled)` drops what small axes have no room for, all words and numbers unless they are labelled. With walls, a state
+    outside of the view is a hollow marker at its border."""
 
     projection: str | None
     set_up: Callable[[Any, xr.Dataset], None]
     draw: Callable[[Any, xr.Dataset, np.ndarray, str], list[Any]]
-    compact: Callable[[Any], Any]
+    compact: Callable[[Any, bool], Any]
     has_walls: bool
 
 
@@ -80,6 +81,7 @@ def _room(ax: Any, result: xr.Dataset) -> None:
         axis.set_ticks([tick for tick in ticks if below + space < tick < above - space])  # at the corners, those of two axes would collide
         axis.set_major_formatter("{x:g}")
     ax.view_init(elev=18, azim=-60)
+    ax.patch.set_visible(False)  # which would hide the label of the axes at its left
     ax.plot(*target[:3], "*", color="black", markersize=14, markerfacecolor="none", zorder=10)
 
 
@@ -127,14 +129,18 @@ def _draw_markers(ax: Axes, result: xr.Dataset, states: np.ndarray, colour: str)
     return drawn
 
 
-def _without_labels(ax: Any) -> None:
+def _with_fewer_labels(ax: Any, labelled: bool) -> None:
     for axis in (ax.xaxis, ax.yaxis, *([ax.zaxis] if hasattr(ax, "zaxis") else [])):
-        axis.set_ticklabels([])
-        axis.set_label_text("")
+        if labelled:
+            ticks = axis.get_ticklocs()
+            axis.set_ticks(ticks[[0, -1]] if axis is not ax.yaxis else ticks[-1:])  # which is seen from the side
+        else:
+            axis.set_ticklabels([])
+            axis.set_label_text("")
 
 
 SCENES: dict[str, Scene] = {
-    "pendulum": Scene(None, _pivot, _draw_pendulums, lambda ax: None, has_walls=False),
-    "room": Scene("3d", _room, _draw_quadcopters, _without_labels, has_walls=True),
-    "plane": Scene(None, _plane, _draw_markers, _without_labels, has_walls=True),
+    "pendulum": Scene(None, _pivot, _draw_pendulums, lambda ax, labelled: None, has_walls=False),
+    "room": Scene("3d", _room, _draw_quadcopters, _with_fewer_labels, has_walls=True),
+    "plane": Scene(None, _plane, _draw_markers, _with_fewer_labels, has_walls=True),
 }

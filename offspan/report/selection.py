@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from offspan.report import results
-from offspan.report.drawing import GREEN, LEFT, LOWER, PINK, heading, iteration_axis, legend_below, log_axis, styled, subplots
+from offspan.report.drawing import GREEN, LEFT, LOWER, PINK, heading, iteration_axis, legend_below, log_axis, short, styled, subplots
 from offspan.report.results import Estimate, Report, bootstrap, cvar, rank_correlation, ratio
 from offspan.report.tables import Table, from_columns, number
 from offspan.selection import Selection
@@ -23,6 +23,7 @@ TAIL = 0.2
 GOOD = 1.5  # times the least cost
 MOST_ROWS = 40  # of the table of a choice
 AGAINST_RANDOM = "relative to random [95 % CI]"
+RANKS = 0.5  # a rank correlation below it ranks little
 LARGEST = 10.0  # an interval that reaches further says no more
 PANELS = {
     "cost_curve": f"cost over all candidates, {LOWER}",
@@ -261,8 +262,11 @@ def methods_figure(result: xr.Dataset) -> Figure:
         ax.scatter(shown, place + rng.uniform(-0.22, 0.22, len(shown)), s=7, color=colour, alpha=alpha)
         if least <= middle <= 1.5 * most:
             ax.plot([middle, middle], [place - 0.34, place + 0.34], color=colour, linewidth=2.5)
-        if beyond := int(np.sum(values > 1.5 * most)):
-            ax.text(1.01, place, f"→ {beyond} beyond", transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=7.5)
+        beyond, diverged = int(np.sum(np.isfinite(values) & (values > 1.5 * most))), int(np.sum(~np.isfinite(values)))
+        if beyond or diverged:
+            said = ", ".join([*([f"{beyond} beyond"] if beyond else []), *([f"{diverged} diverged"] if diverged else [])])
+            said = f"→ {said}" + (f"; median {short(middle)}" if middle > 1.5 * most else "")
+            ax.text(1.01, place, said, transform=ax.get_yaxis_transform(), ha="left", va="center", fontsize=7.5)
     ax.set_yticks(range(len(every)), [f"{outcome.name}  ({outcome.rollouts:,.0f})" for outcome in reversed(every)])
     log_axis(ax, "x")
     ax.set_xlim(0.9 * least, 1.6 * most)
@@ -316,13 +320,16 @@ def _is_early(row: Correlation) -> bool:
 
 def _best_ranks(found: list[Correlation]) -> str:
     """What ranks the sets best before training, and early in it."""
-    parts = []
+    parts, highest = [], -1.0
     for early, when in ((False, "before training"), (True, "early in training")):
         rows = [row for row in found if _is_early(row) == early and not np.isnan(row.within.value)]
         if rows:
             best = max(rows, key=lambda row: row.within.value)
+            highest = max(highest, best.within.value)
             parts.append(f"{when} {best.name} (ρ = {best.within.value:.3g})")
-    return f"Ranks sets best: {', '.join(parts)}" if parts else "Nothing ranks the sets"
+    if not parts:
+        return "Nothing ranks the sets"
+    return f"{'Ranks sets best' if highest >= RANKS else 'Nothing ranks the sets well; highest'}: {', '.join(parts)}"
 
 
 @styled
@@ -338,7 +345,11 @@ def training_figure(result: xr.Dataset) -> Figure:
     axes[1].set_ylim(-1.05, 1.05)
     axes[2].set_ylim(bottom=0)  # all of it: what differs by little is seen to
     legend_below(axes[0], 4)
-    heading(figure, f"{results.quick_mark(result)}{_in_training(result, shown)}", f"{_settings(result)}; medians over seeds")
+    heading(
+        figure,
+        f"{results.quick_mark(result)}{_in_training(result, shown)}",
+        f"{_settings(result)}; medians over seeds, of random sets over all runs",
+    )
     return figure
 
 
@@ -394,7 +405,8 @@ def _settings(result: xr.Dataset) -> str:
     a = result.attrs
     shape = f", D = {a['dim']}, H = {a['horizon']}" if is_lqr(result) else ""
     chosen = f"{a['choose']} of {result.sizes['candidate']} states"
-    return f"{a['problem']}{shape}, {chosen}, {a['iterations']:,} iterations"
+    seeds = f"{result.sizes['seed']} {'systems' if is_lqr(result) else 'starts'}"
+    return f"{a['problem']}{shape}, {chosen}, {a['iterations']:,} iterations, {seeds}"
 
 
 def _interval(estimate: Estimate) -> str:

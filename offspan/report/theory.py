@@ -126,7 +126,7 @@ def theory_figures() -> dict[str, tuple[Figure, pd.DataFrame]]:
         "flow-horizons": flow.horizons_figure(illustrations.flow_over_horizons()),
         "random-bounds": bounds_figure(illustrations.exact_and_bounds(dim=10), dim=10),
         "random-rates": rates_figure(illustrations.best_rates()),
-        "random-systems": systems_figure(illustrations.ratios_of_systems()),
+        "random-systems": systems_figure(illustrations.ratios_of_systems(horizon=3), horizon=3),
         "random-training": end_figure(illustrations.first_step_and_end(5, 3), dim=5, horizon=3),
         "random-dimensions": dimensions_figure(illustrations.failures_over_dimensions()),
         "random-single": gains_figure(illustrations.gains_over_dimensions(horizon=3), horizon=3),
@@ -151,12 +151,12 @@ def intuition_figure(panels: list[Dynamics]) -> tuple[Figure, pd.DataFrame]:
         for colour, label, x in ((SEEN, "seen direction", (1.0, 0.0)), (UNSEEN, "unseen direction", (0.0, 1.0))):
             image = panel.closed_loop @ np.array(x)
             ax.plot(*x, "o", color=colour, markersize=6, label=label)
-            ax.add_patch(FancyArrowPatch(x, tuple(image), arrowstyle="-|>", mutation_scale=12, color=colour, linewidth=1.6))
+            ax.add_patch(FancyArrowPatch(x, tuple(image), arrowstyle="-|>", mutation_scale=12, color=colour, linewidth=1.6, zorder=4))
             rows.append((panel.name, label, *image, np.linalg.norm(image)))
         lengths = [row[4] for row in rows[-2:]]
         ax.set_title(f"{_math(panel.name)}\nseen goes to length {lengths[0]:.2f}, unseen to {lengths[1]:.2f}", fontsize=9)
-        ax.set(aspect="equal", xlim=(-1.15, 1.25), ylim=(-1.15, 1.25), xticks=[-1, 0, 1], yticks=[-1, 0, 1])
-        ax.annotate("seen", (1, 0), (3, -11), textcoords="offset points", color=SEEN, ha="right", weight="bold", fontsize=9)
+        ax.set(aspect="equal", xlim=(-1.15, 1.6), ylim=(-1.15, 1.25), xticks=[-1, 0, 1], yticks=[-1, 0, 1])
+        ax.annotate("seen", (1, 0), (8, 0), textcoords="offset points", color=SEEN, va="center", weight="bold", fontsize=9)
         ax.annotate("unseen", (0, 1), (8, 3), textcoords="offset points", color=UNSEEN, weight="bold", fontsize=9)
         ax.set_xlabel("seen direction")
     axes[0].set_ylabel("unseen direction")
@@ -204,7 +204,7 @@ def norm_gap_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     ax.set(xlabel="dimension D", ylim=(0, 1.06 * data.gap.max()))
     ax.set_title("markers: one step; lines: closed form", fontsize=9)
     label_ends(ax, ends)
-    heading(figure, "Policy gradient does not find the smallest norm")
+    heading(figure, "Policy gradient does not find the smallest norm", "Shift, S = {e₁}, learning rate of prop:shift")
     ax.set_ylabel(r"$\|K_{\mathrm{pg}}\|^2 - \min_{K \in \mathcal{K}_S} \|K\|^2$")
     return figure, data
 
@@ -273,6 +273,7 @@ def rates_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     for H, seen in sorted(set(zip(data.horizon, data.seen, strict=True))):
         line = data[(data.horizon == H) & (data.seen == seen)]
         look = {"color": colours[H], "linestyle": styles.get(seen, "-.")}
+        look |= {"marker": "os^D"[int(H) % 4], "markersize": 4}
         axes[0].plot(line.dim, line.rate, **look)
         ends.append((line.gain.iloc[-1], f"H = {H:g}, |S| = {seen:g}", colours[H]))
         axes[0].plot(line.dim.max() * 1.12, line.rate_limit.iloc[0], "<", color=colours[H], markersize=5)
@@ -282,13 +283,13 @@ def rates_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
         log_axis(ax, "y")
         ax.set(title=title, xlabel="dimension D")
     label_ends(axes[1], ends)
-    settings = "Exact law of the first step on random systems; triangles at the left: the limit 3|S| / (H(H+1)) for large D"
+    settings = "Exact law of the first step on random systems; triangles beside the lines: the limit 3|S| / (H(H+1)) for large D"
     heading(figure, "The best learning rate levels off with D, and for large D what it gains falls as 1/D", settings)
     return figure, data
 
 
 @styled
-def systems_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
+def systems_figure(columns: Columns, horizon: int) -> tuple[Figure, pd.DataFrame]:
     """How single systems scatter about the law: the share of systems at or below each ratio."""
     data = pd.DataFrame(columns)
     figure, ax = subplots(6.8, 4.2)
@@ -298,13 +299,14 @@ def systems_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
         ax.plot(ratio, np.arange(1, len(ratio) + 1) / len(ratio), color=colour, linestyle=style, linewidth=1.5, label=label)
     no_extrapolation(ax, "x")
     ax.set_xlim(max(0.3, data.ratio.quantile(0.002)), min(1.5, data.ratio.quantile(0.998)) + 0.02)
-    ax.set(title="single random systems after one step at the best η", xlabel=f"optimality measure over that of K_no-ext, {LEFT}")
+    ax.set(title="single random systems after one step at the best η", xlabel=_math(f"optimality measure over that of K_no-ext, {LEFT}"))
     ax.title.set_fontsize(9)
     ax.set_ylabel("share of systems at or below")
     ax.legend()
     worst, largest = np.mean(data.ratio[data.dim == data.dim.min()] > 1), np.mean(data.ratio[data.dim == data.dim.max()] > 1)
     where = f"at D = {data.dim.min():g}, and of {largest:.1%} at D = {data.dim.max():g}"
-    heading(figure, f"One step worsens the measure of {worst:.1%} of the systems {where}")
+    settings = f"H = {horizon}, |S| = 1, {len(data) // len(set(data.dim)):,} systems of each dimension"
+    heading(figure, f"One step worsens the measure of {worst:.1%} of the systems {where}", settings)
     return figure, data
 
 
@@ -366,7 +368,7 @@ def end_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure, pd.Dat
     ax.plot(data.eta, trained, "D-.", color=PINK, markersize=4, label="median after training to the end")
     ax.set_xlim(left=0)
     no_extrapolation(ax, side="left")
-    ax.set(title="optimality measure over that of K_no-ext", xlabel="learning rate η")
+    ax.set(title=_math("optimality measure over that of K_no-ext"), xlabel="learning rate η")
     ax.title.set_fontsize(9)
     ax.set_ylabel(f"normalised measure, {LOWER}")
     shown = data[np.isfinite(data.trained_median)]

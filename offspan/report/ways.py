@@ -12,11 +12,13 @@ from matplotlib.figure import Figure
 from offspan.report.drawing import (
     CATEGORIES,
     DASHES,
+    GREY,
     LOWER,
     MARKERS,
     SCALE,
     heading,
     legend_below,
+    listed,
     log_axis,
     no_extrapolation,
     styled,
@@ -27,6 +29,7 @@ from offspan.report.results import DIVERGED, Report, quartiles, quick_mark
 from offspan.report.tables import Table, from_columns, number
 from offspan.theory.noise import identity_measure
 
+NOISES = CATEGORIES[4:]  # the others are systems, in the same figure
 TRAINED = 0.01  # a run has trained where J(S) is within this share of the least cost
 
 
@@ -48,7 +51,7 @@ def most_trained(rows: Any) -> str:
     """The ways that train the largest and the smallest share of runs at the longest horizon."""
     rows = rows[rows.horizon == rows.horizon.max()]
     shares = rows.assign(share=rows.trained / rows.get("runs", 1)).groupby("way", sort=False).share.mean()
-    named = lambda names: f"“{names[0]}”" if len(names) == 1 else f"{len(names)} of the {len(shares)} ways"  # noqa: E731
+    named = lambda names: listed(f"“{name}”" for name in names)  # noqa: E731
     most, fewest = (named(shares.index[shares == share]) for share in (shares.max(), shares.min()))
     at = f"At H = {rows.horizon.max()}"
     if shares.max() == shares.min():
@@ -124,10 +127,10 @@ def by_horizon(result: xr.Dataset) -> Figure:
             x, 100 * of_way.trained, color=CATEGORIES[w % 8], marker=MARKERS[w % 8], markersize=5, linestyle=DASHES[w % 4], label=way
         )
         for ax, measure in zip(axes[1:], MEASURES, strict=True):
-            with_whiskers(ax, x, of_way, f"{measure}_of_trained", CATEGORIES[w % 8], MARKERS[w % 8], way)
+            with_whiskers(ax, x, of_way, f"{measure}_of_trained", CATEGORIES[w % 8], w, way)
     axes[0].set(ylabel="runs that trained [%]", ylim=(-3, 103))
     for ax, measure in zip(axes[1:], MEASURES, strict=True):
-        ax.set(title=TITLES[measure], ylim=(0, 1.08))
+        ax.set(title=TITLES[measure], ylim=(-0.03, 1.08))
         no_extrapolation(ax)
     axes[1].set_ylabel(f"of the runs that trained, {LOWER}")
     for ax in axes:
@@ -155,7 +158,7 @@ def by_rollouts(result: xr.Dataset) -> Figure:
             ax.axhline(exact[measure], color="0.4", linewidth=1.0, label="exact gradient (band: quartiles)")
             for i, (gradient, label) in enumerate(names.items()):
                 some = of_system[of_system.gradient == gradient].sort_values("rollouts_an_update")
-                with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, CATEGORIES[i], MARKERS[i], label)
+                with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, CATEGORIES[i], i, label)
             ax.set_xscale("log", base=2)
             ax.xaxis.set_major_formatter("{x:g}")
             ax.set_ylim(-0.02, None)
@@ -173,9 +176,11 @@ def by_rollouts(result: xr.Dataset) -> Figure:
     return figure
 
 
-def with_whiskers(ax: Axes, x: Any, rows: Any, measure: str, colour: str, marker: str, label: str) -> None:
+def with_whiskers(ax: Axes, x: Any, rows: Any, measure: str, colour: str, place: int, label: str) -> None:
+    """Medians with whiskers at the quartiles, marked and dashed as the line of that place."""
+    look: dict[str, Any] = {"color": colour, "marker": MARKERS[place % 8], "linestyle": DASHES[place % 4], "markersize": 5}
     middle, low, high = (np.where(np.isfinite(rows[name]), rows[name], np.nan) for name in (measure, f"{measure}_low", f"{measure}_high"))
-    ax.errorbar(x, middle, yerr=np.abs([middle - low, high - middle]), color=colour, marker=marker, markersize=5, capsize=2.5, label=label)
+    ax.errorbar(x, middle, yerr=np.abs([middle - low, high - middle]), capsize=2.5, label=label, **look)
 
 
 @styled
@@ -187,18 +192,15 @@ def by_noise(result: xr.Dataset) -> Figure:
     for i, (way, noise) in enumerate(noisy):
         curve = result.normalized_optimality_curve.sel(way=way, system="identity").isel(horizon=0, seed=0)
         scaled = noise**2 * float(result.learning_rate.sel(way=way)) * result.iteration
-        left.plot(
-            scaled[1:],
-            curve[1:],
-            color=CATEGORIES[i % 8],
-            linestyle=DASHES[i % 4],
-            linewidth=max(4.0 - 0.9 * i, 1.0),
-            label=f"ς = {noise:g}",
-        )
+        places = np.unique(np.geomspace(1, len(scaled) - 1, 12).round().astype(int))
+        look = {"marker": MARKERS[i % 8], "markersize": 5.5, "alpha": 0.85, "linestyle": "none", "color": NOISES[i % len(NOISES)]}
+        left.plot(scaled[places], curve[places], label=f"ς = {noise:g}", **look)
+    first = float(min(noise for _, noise in noisy) ** 2 * result.learning_rate.min() * result.iteration[1])
     longest = float(max(noise for _, noise in noisy) ** 2 * result.learning_rate.max() * result.iteration[-1])
-    times = np.geomspace(1e-6, longest, 200)
-    predicted = [identity_measure(int(result.horizon[0]), time) for time in times]
-    left.plot(times, predicted, color="black", linewidth=0.8, label="differential equation", zorder=5)
+    times = np.geomspace(first / 2, longest, 400)
+    predicted = np.array([identity_measure(int(result.horizon[0]), time) for time in times])
+    left.plot(times, predicted, color=GREY, linewidth=1.2, label="differential equation", zorder=0)
+    left.set_xlim(first / 2, 2 * times[predicted > 1e-6].max())
     left.set(ylim=(1e-6, 1.6), xlabel="ς²ηt", ylabel=f"optimality measure, {LOWER}", title="identity, along training")
     log_axis(left, "x")
     log_axis(left, "y")
@@ -207,7 +209,7 @@ def by_noise(result: xr.Dataset) -> Figure:
     for i, system in enumerate(result.system.values):
         some = rows[rows.system == system]
         x = places + 0.08 * (i - (result.sizes["system"] - 1) / 2)
-        with_whiskers(right, x, some, "normalized_optimality", SYSTEM_COLOURS.get(system, CATEGORIES[i % 8]), MARKERS[i % 8], system)
+        with_whiskers(right, x, some, "normalized_optimality", SYSTEM_COLOURS.get(system, CATEGORIES[i % 8]), i, system)
     right.set_xticks(places, [f"{noise:g}" for noise in result.noise.values])
     right.set(xlabel="noise ς of each step", title="at the end of training: median and quartiles", ylim=(-0.03, 1.1))
     right.set_ylabel(f"optimality measure, {LOWER}")
