@@ -10,6 +10,11 @@ reproduce: $(VENV)/.offspan
 	@$(BIN)/offspan reproduce pendulum --quick
 	@$(BIN)/offspan report --stored docs/results
 
+# Tests keep what they compile for the next time, as the command line does: most of their time is compilation.
+test test-all examples test-fast coverage: export JAX_COMPILATION_CACHE_DIR = $(abspath $(VENV))/compiled
+test test-all examples test-fast coverage: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0
+test test-all examples test-fast coverage: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES = -1
+
 # Compiled quickly (conftest.py), but for what is about bits. `make test` leaves out the tests that take longest; CI runs all.
 test test-all: $(VENV)/.test
 	@$(BIN)/pytest -q -n auto --dist loadfile -m "not as_shipped and not sweep$(if $(filter test,$@), and not long)" --ignore tests/test_readme.py

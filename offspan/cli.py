@@ -16,6 +16,7 @@ from rich.text import Text
 
 import offspan
 from offspan.errors import OffspanError, check_known
+from offspan.experiments.programs import keep_programs
 from offspan.files import make_folder, printable, sentence
 from offspan.terminal import Stopped, console, progress_of, status, stoppable
 
@@ -399,6 +400,7 @@ def main() -> None:
         jax.config.update("jax_enable_x64", True)
         with suppress(RuntimeError):  # a backend that is already running keeps its devices
             jax.config.update("jax_num_cpu_devices", _cores())
+        keep_programs()
         app()
     except (Stopped, Exception) as error:
         if Stopped.by is not None:  # also where something turned it into an error of its own

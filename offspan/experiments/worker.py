@@ -16,6 +16,7 @@ import jax
 from offspan.errors import OffspanError
 from offspan.experiments.checkpoints import pack, unpack
 from offspan.experiments.executor import Work, execute, versions
+from offspan.experiments.programs import keep_programs
 from offspan.experiments.run import Experiment
 from offspan.experiments.verifying import Verification
 
@@ -86,6 +87,7 @@ def _start_jax(worker: str, client: dict[str, Any]) -> None:
     """As the client has it."""
     if sentence := difference(worker, dict(versions()), client["versions"]):
         raise OffspanError(sentence)
+    keep_programs()
     jax.config.update("jax_enable_x64", True)
     with suppress(RuntimeError):  # it runs already
         jax.config.update("jax_num_cpu_devices", client["devices"])
