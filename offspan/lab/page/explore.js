@@ -324,7 +324,7 @@ export function createExplore({ own, runs, onChange }) {
       change({ eta })),
     noise: slider(place, { id: "noise", name: "noise ς", low: 0, high: 0.5, step: 0.01, help: "u + ς ξ, in expectation" }, (noise) =>
       change({ noise })),
-    cut: slider(place, { id: "cut", name: "gradient cut", low: -2.1, high: 2, step: 0.1, to: (v) => (v < -2.05 ? 0 : power.to(v)),
+    cut: slider(place, { id: "cut", name: "clip gradient at", low: -2.1, high: 2, step: 0.1, to: (v) => (v < -2.05 ? 0 : power.to(v)),
       from: (v) => (v > 0 ? Math.log10(v) : -2.1), words: (v) => (v ? short(v) : "off") }, (cut) => change({ cut })),
   };
   runs.forEach(({ name }, i) => element("run-system").append(make("option", { value: String(i), textContent: name })));
