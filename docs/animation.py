@@ -25,7 +25,7 @@ SCREENS: dict[str, tuple[str, dict[str, Any]]] = {
         "#explore&phi=30",
         {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True},
     ),
-    "lab-pendulum": ("#pendulum&angle=1.05", {"viewport": {"width": 1440, "height": 760}, "color_scheme": "light"}),
+    "lab-pendulum": ("#pendulum&angle=1.05", {"viewport": {"width": 1440, "height": 800}, "color_scheme": "light"}),
 }
 
 

@@ -35,7 +35,7 @@ def test_which_two(lab, size):
     page.locator("#visits button").nth(6).click()
     page.wait_for_selector("#which-table", state="visible", timeout=60_000)
     rows = [row.locator("td").all_inner_texts() for row in page.locator("#which-table tbody tr").all()]
-    assert [row[0] for row in rows] == ["you", "log det of what is visited", "the closed-form flow", "training all 28"]
+    assert [row[0] for row in rows] == ["you", "log det of what is visited", "approximate gradient flow", "training all 28"]
     assert rows[0][1] == "e₂ and e₇"
 
     source = base64.b64encode((PAGE / "mathematics.js").read_bytes()).decode()

@@ -93,7 +93,7 @@ export function createWhich({ onChange }) {
     const chosen = {
       you: pickedPair(),
       "log det of what is visited": logdet,
-      "the closed-form flow": argBest(flow),
+      "approximate gradient flow": argBest(flow),
       "training all 28": argBest(excess),
     };
     return Object.entries(chosen)
