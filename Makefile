@@ -55,7 +55,7 @@ coverage: $(VENV)/.test
 # All tests compiled as a user does, with more examples and twenty times their spoilt inputs, and real commands killed at random moments: this takes hours.
 harden: $(VENV)/.test
 	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile --hypothesis-profile thorough
-	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q -n auto tests/test_fuzz.py
+	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q -n auto --dist worksteal tests/test_fuzz.py
 	@$(BIN)/python tests/kills.py
 	@$(BIN)/python tests/cluster_kills.py
 	@$(BIN)/python tests/load.py
