@@ -333,7 +333,7 @@ def test_command_line_arguments(part, stored, tmp_path, monkeypatch):
         'systems = ["shift"]\ndim = [3]\nhorizon = [3]\nlearning_rate = [0.1]\niterations = 10\n[choose]\nk = 5\n'
     )
     rng = random.Random(f"6-{part}")
-    before = fingerprint(stored)
+    before = {path: digest for path, digest in fingerprint(stored).items() if "figures" not in Path(path).parts}  # maps are drawn anew
     codes = []
     for _ in range(200):
         command = rng.choice(list(COMMANDS))
