@@ -78,15 +78,20 @@ docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "docs: site/index.html"
 
-# Wheel and source, built, and the wheel tried in an environment of its own, away from the checkout.
+# Wheel and source, built, and the wheel tried with each of PYTHONS in an environment of its own, away from the checkout.
+PYTHONS ?= $(PYTHON)
+IN_THE_WHEEL = py.typed report/style.mplstyle report/page.html.jinja experiments/presets/lqr.toml lab/page/index.html lab/page/main.js lab/pendulum.json
 package: $(VENV)/.dev
-	@rm -rf dist $(VENV)/clean && $(BIN)/python -m build --outdir dist . > $(VENV)/build.log 2>&1 || { tail -20 $(VENV)/build.log; exit 1; }
-	@$(PYTHON) -m venv $(VENV)/clean
-	@$(VENV)/clean/bin/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) dist/*.whl
-	@cd $(VENV)/clean && bin/offspan --version && bin/offspan reproduce lqr --quick --folder runs && bin/offspan report --folder runs && bin/offspan lab --no-open
-	@$(VENV)/clean/bin/python -c 'import json, offspan; assert json.load(open("$(VENV)/clean/runs/lqr-quick/provenance.json"))["offspan"] == offspan.__version__'
-	@for file in py.typed report/style.mplstyle report/page.html.jinja experiments/presets/lqr.toml lab/page/index.html lab/page/main.js lab/pendulum.json; do \
-	  test -f $(VENV)/clean/lib/python3*/site-packages/offspan/$$file || { echo "The wheel has no $$file." >&2; exit 1; }; done
+	@rm -rf dist && $(BIN)/python -m build --outdir dist . > $(VENV)/build.log 2>&1 || { tail -20 $(VENV)/build.log; exit 1; }
+	@set -e; for python in $(PYTHONS); do \
+	  rm -rf $(VENV)/clean && $$python -m venv $(VENV)/clean; \
+	  $(VENV)/clean/bin/pip install --quiet --disable-pip-version-check $(CONSTRAINTS) dist/*.whl; \
+	  (cd $(VENV)/clean && bin/python --version && bin/offspan --version && bin/offspan reproduce lqr --quick --folder runs && \
+	    bin/offspan report --folder runs && bin/offspan lab --no-open); \
+	  $(VENV)/clean/bin/python -c 'import json, offspan; assert json.load(open("$(VENV)/clean/runs/lqr-quick/provenance.json"))["offspan"] == offspan.__version__'; \
+	  for file in $(IN_THE_WHEEL); do \
+	    test -f $(VENV)/clean/lib/python3*/site-packages/offspan/$$file || { echo "The wheel has no $$file." >&2; exit 1; }; done; \
+	done
 	@ls dist
 
 benchmark: $(VENV)/.dev

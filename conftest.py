@@ -39,16 +39,18 @@ def _drop_compiled_programs():
     jax.clear_caches()
 
 
-SLOW, LONG = (set((Path(__file__).parent / "tests" / name).read_text().split()) for name in ("slow.txt", "long.txt"))  # files and tests
+SLOW, LONG = (
+    set((Path(__file__).parent / "tests" / name).read_text().split()) for name in ("slow.txt", "long.txt")
+)  # files, tests, and single cases of tests
 ABOUT_BITS = ("_bit", "_chunks", "_deterministic")  # in a name
 
 
 def pytest_collection_modifyitems(items):
     for item in items:
         name = getattr(item, "originalname", None) or item.name
-        if name in LONG:
+        if {name, item.name} & LONG:
             item.add_marker("long")
-        if name in SLOW | LONG or item.path.name in SLOW:
+        if {name, item.name, item.path.name} & (SLOW | LONG):
             item.add_marker("slow")
         if any(word in name for word in ABOUT_BITS):
             item.add_marker("as_shipped")

@@ -51,7 +51,7 @@ GPU_STEPS_IN_LANES, GPU_STEPS = 16, 64  # time steps that a GPU's program writes
 GPU_WORKSPACE = 2**31  # bytes for the states and costates of the runs that a GPU trains side by side
 GPU_ROWS = 2**13  # rows of all matrices of a block from which on a GPU is faster if costates are not stacked
 MEASURES = ("normalized_optimality", "normalized_cost")
-MATRICES = 20  # of n × n numbers that a run has, on the host and on the devices
+MATRICES = 30  # of n × n numbers that a run has, on the host and on the devices
 
 
 def train_lqr_batch(
