@@ -52,9 +52,10 @@ try: $(VENV)/.offspan
 coverage: $(VENV)/.test
 	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
 
-# All tests compiled as a user does, with more examples and twenty times their spoilt inputs, and real commands killed at random moments: this takes hours.
+# Properties with more examples and settings, twenty times the spoilt inputs of the tests, real commands killed at random moments, and large
+# experiments: this takes about two hours on two cores.
 harden: $(VENV)/.test
-	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile --hypothesis-profile thorough
+	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile -m "hypothesis or sweep" --hypothesis-profile thorough tests
 	@OFFSPAN_FUZZ=20 $(BIN)/pytest -q -n auto --dist worksteal tests/test_fuzz.py
 	@$(BIN)/python tests/kills.py
 	@$(BIN)/python tests/cluster_kills.py

@@ -105,8 +105,7 @@ class Audit:
         if lost := np.sum(~np.isfinite(self.outcome.costs)):
             parts.insert(1, f"From {lost} of {len(self.states):,} states the cost is not a finite number.")
         if self.reference is not None:
-            ratio = np.median(self.outcome.costs / self.reference.costs)
-            parts.append(f"In the median it costs {ratio:.3g} times what {self.reference_name[0].lower()}{self.reference_name[1:]} does.")
+            parts.append(_compared(self.outcome.costs, self.reference.costs, f"{self.reference_name[0].lower()}{self.reference_name[1:]}"))
         if self.retrained is not None:
             worse = ", worse than before" if self.retrained.share < self.outcome.share else ""
             parts.append(f"Trained again with the suggested states: {self.retrained.share:.0%}{worse}.")
@@ -312,6 +311,15 @@ def _criterion(success: Callable[..., Any] | None, limit: float | None, best_nam
     if limit is None:
         return f"at most {TOLERANCE:g} times the cost of {best_name[0].lower()}{best_name[1:]} from the same state"
     return f"J(x) ≤ {limit:.3g}, {TOLERANCE:g} times that of the worst seen state"
+
+
+def _compared(costs: np.ndarray, others: np.ndarray, name: str) -> str:
+    """The median ratio, of the states from which there is one: a cost of the other that is finite and positive, and one of ours."""
+    some = np.isfinite(others) & (others > 0) & ~np.isnan(costs)
+    if not some.any():
+        return f"Its cost is not compared with that of {name}, which is nowhere finite and positive."
+    of = "" if some.all() else f" of the {some.sum():,} states from which that is finite and positive"
+    return f"In the median{of} it costs {np.median(costs[some] / others[some]):.3g} times what {name} does."
 
 
 def _spread_out(Z: np.ndarray, costs: np.ndarray, count: int) -> np.ndarray:

@@ -82,7 +82,7 @@ Region = dict[int, tuple[float, float]]  # the interval of each coordinate that 
 
 def as_region(where: str, region: Any, n: int) -> Region:
     try:
-        box = {int(d): (float(low), float(high)) for d, (low, high) in region.items()}
+        box = {operator.index(d): (float(low), float(high)) for d, (low, high) in region.items()}
     except (TypeError, ValueError, AttributeError):
         box = {}
     if not box or not all(0 <= d < n and np.isfinite([low, high]).all() and low < high for d, (low, high) in box.items()):

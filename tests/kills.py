@@ -1,9 +1,9 @@
 """Real commands of eight kinds, each killed by SIGKILL at random moments and started again until it ends: the same bits, nothing lost.
 
-    python tests/kills.py [--kills 25] [--seed 0] [--only drawing,reporting]
+    python tests/kills.py [--kills 25] [--seed 0] [--only drawing,reporting] [--jobs 2]
 
-Experiments are killed in training, and in saving checkpoints; commands in drawing, reporting, choosing and auditing. It takes most of an
-hour, so it is no part of `make test`; `make harden` runs it.
+Experiments are killed in training, and in saving checkpoints; commands in drawing, reporting, choosing and auditing. It takes half an hour,
+so it is no part of `make test`; `make harden` runs it.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -200,15 +201,20 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=25, help="of each kind of command")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(KINDS), help="some of the kinds")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="kinds at a time")
     asked = parser.parse_args()
-    for name in asked.only.split(","):
+
+    def found(name: str) -> str:
         with tempfile.TemporaryDirectory() as root:
             length, starts, unfinished = campaign(KINDS[name], Path(root), asked.kills, random.Random(asked.seed).uniform)
-        print(
+        return (
             f"{name}: {asked.kills} kills in {starts} starts of a command of {length:.0f} s, {unfinished} of them with something left to "
-            "resume or to remove; the same bits, nothing lost.",
-            flush=True,
+            "resume or to remove; the same bits, nothing lost."
         )
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        for sentence in pool.map(found, asked.only.split(",")):
+            print(sentence, flush=True)
 
 
 if __name__ == "__main__":

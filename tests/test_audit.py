@@ -137,6 +137,19 @@ def test_a_plant_with_fewer_inputs_than_states_beside_dlqr():
     assert "angle [rad]" in found.coordinates
 
 
+def test_a_ratio_to_the_reference_is_of_states_where_there_is_one():
+    """From half of the region both cost nothing, so that their ratio is no number."""
+    plant = offspan.FunctionProblem(lambda x, u: x + u, lambda x, u: jnp.maximum(x[0], 0.0), state_dim=1, control_dim=1, horizon=1)
+    stays, halved = offspan.Linear([[0.0]]), offspan.Linear([[-0.5]])
+    found = offspan.audit(plant, stays, [[1.0]], {0: (-1.0, 1.0)}, success=lambda x: x[0] < 1, reference=halved, points=3, states=40)
+    count = int(np.sum(found.states > 0))
+    assert 0 < count < 40
+    said = f"In the median of the {count} states from which that is finite and positive it costs {2 / 1.5:.3g} times what the reference does."
+    assert said in str(found)
+    nothing = offspan.audit(plant, stays, [[1.0]], {0: (-2.0, -1.0)}, success=lambda x: x[0] < 1, reference=halved, points=3, states=40)
+    assert "not compared with that of the reference" in str(nothing)
+
+
 def test_coordinates_that_matter_are_mapped_first():
     """Success depends on the second and the fourth coordinate of five."""
     problem = offspan.identity(5, horizon=2)
@@ -205,6 +218,7 @@ def test_a_region_of_one_coordinate(tmp_path):
         ({"region": {5: (0, 1)}}, r"`region` is .* intervals, low < high, for some coordinates 0\.\.1"),
         ({"region": {0: (1, 0)}}, "`region` is"),
         ({"region": [0, 1]}, "`region` is"),
+        ({"region": {0.5: (0, 1)}}, "`region` is"),
         ({"states": 0}, "`states` is 0"),
         ({"at": [1.0]}, "`at` has shape"),
         ({"seen": [[1.0]]}, "`seen` has shape"),
