@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan.cli import app
+from offspan.experiments import system
 from offspan.experiments.auditing import KeptParts, audit_file, kept_parts
+from offspan.experiments.mapping import map_of_run
 from offspan.experiments.registry import load_spec
 from offspan.experiments.store import RunFolder
 from offspan.memory import traits
@@ -31,10 +33,13 @@ import offspan
 with (pathlib.Path(__file__).parent / "imported").open("a") as file:
     file.write("x")
 
-def make():
+def make(reward=0.0):
     return offspan.BlackBox(
-        lambda X, U: X + 0.3 * np.stack([X[:, 1], U[:, 0] + np.sin(X[:, 0])], axis=1), lambda X, U: np.sum(X**2, axis=1),
+        lambda X, U: X + 0.3 * np.stack([X[:, 1], U[:, 0] + np.sin(X[:, 0])], axis=1), lambda X, U: np.sum(X**2, axis=1) - reward,
         state_dim=2, control_dim=1, horizon=8, coordinates=("angle [rad]", "rate [rad/s]"))
+
+def rewarded():
+    return make(reward=100.0)
 
 def with_controller():
     return make(), offspan.Linear([[-3.0, -3.0]])
@@ -138,6 +143,33 @@ def test_one_spec_is_run_mapped_audited_and_chosen_for(own):
     code, said = invoke("select", own / "choose.toml", "--trust-code")
     assert code == 0, said
     assert len(load_spec(own / "choose-farthest.toml").seen_states) == 1  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_map_shows_what_the_spec_calls_a_success(own):
+    """By the ends of plain loops; twice a negative cost is no limit, so that a map of rewards alone says nothing of success."""
+    (own / "swing.toml").write_text(SPEC + "[success]\n0 = [-0.7, 0.3]\n")
+    (own / "paid.toml").write_text(SPEC.replace("own_plant:make", "own_plant:rewarded"))
+    runs = own / "runs"
+    for name in ("swing", "paid"):
+        assert invoke("run", own / f"{name}.toml", "--trust-code", "--folder", runs)[0] == 0
+    made = map_of_run(RunFolder(runs / "swing"), None, points=7, margin=0.0, trust_code=True)
+    controller = system.shown_controller(load_spec(own / "swing.toml", trust_code=True), RunFolder(runs / "swing").load_result())  # pyright: ignore[reportArgumentType]
+
+    def end(x):
+        for _ in range(8):
+            u = float(controller(jnp.asarray(x))[0])
+            x = x + 0.3 * np.array([x[1], u + np.sin(x[0])])
+        return x
+
+    ends = [[end(np.array([a, b]))[0] for b in np.linspace(-1, 1, 7)] for a in np.linspace(-1.5, 1.5, 7)]
+    expected = np.abs(np.array(ends) + 0.2) <= 0.5
+    assert 0 < expected.mean() < 1
+    assert made.success is not None
+    np.testing.assert_array_equal(made.success.values, expected)
+    assert made.criterion == "succeed (at the end, angle [rad] in [-0.7, 0.3])"
+    assert map_of_run(RunFolder(runs / "paid"), None, points=3, margin=0.0, trust_code=True).success is None
+    code, said = invoke("map", own / "paid.toml", "--points", 3, "--trust-code", "--folder", runs)
+    assert code == 0, said
 
 
 @pytest.mark.parametrize("command", ["run", "map", "audit", "select"])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from offspan.audit import Audit, audit
 from offspan.errors import OffspanError
@@ -43,9 +42,7 @@ def audit_file(
         raise OffspanError(f"{path}: `region` is missing: the interval of each coordinate that varies, such as [region] 0 = [-1.0, 1.0].")
     with jax.enable_x64(spec.precision == "float64"):
         problem, controller, origin = _loaded(spec, runs, trust_code)
-        region, success = (spec.intervals(name, problem) for name in ("region", "success"))
-        if wrong := [d for d in spec.angles if d not in success]:
-            raise OffspanError(f"{path}: `angles` names coordinate {wrong[0]}, of which `success` says nothing; leave it out.")
+        region, success = spec.intervals("region", problem), spec.succeeds(problem)
         retrain = spec.retrain
         with kept_parts(runs / f".audit-{spec.name}", hashlib.sha256(f"{spec.audit_digest()} {origin}".encode()).hexdigest()) as parts:
             found = audit(
@@ -53,7 +50,7 @@ def audit_file(
                 controller,
                 spec.seen(problem),
                 region,
-                success=_within(success, spec.angles, problem.coordinates) if success else None,
+                success=success,
                 at=spec.at,
                 states=spec.states,
                 points=spec.points,
@@ -141,16 +138,3 @@ def _controller_of(folder: RunFolder, trust_code: bool) -> Any:
 
 def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _within(intervals: dict[int, tuple[float, float]], angles: list[int], names: tuple[str, ...]) -> Callable[..., Any]:
-    def success(x):
-        inside = jnp.asarray(True)
-        for d, (low, high) in intervals.items():
-            middle = (low + high) / 2
-            away = jnp.arctan2(jnp.sin(x[d] - middle), jnp.cos(x[d] - middle)) if d in angles else x[d] - middle
-            inside &= jnp.abs(away) <= (high - low) / 2
-        return inside
-
-    success.__doc__ = "at the end, " + " and ".join(f"{names[d]} in [{low:g}, {high:g}]" for d, (low, high) in intervals.items())
-    return success

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from offspan.audit import TOLERANCE
@@ -10,7 +11,7 @@ from offspan.errors import OffspanError
 from offspan.experiments import network, system
 from offspan.experiments.registry import SYSTEMS, placed
 from offspan.experiments.store import RunFolder, difference
-from offspan.maps import ExtrapolationMap, costs, extrapolation_map
+from offspan.maps import ExtrapolationMap, costs, grid_states, outcomes
 
 POINTS = 121  # values of each coordinate, unless the spec says otherwise
 
@@ -24,7 +25,7 @@ class RunMap(NamedTuple):
     seen: np.ndarray
     unseen: np.ndarray
     target: np.ndarray | None
-    success: ExtrapolationMap  # over the same coordinates
+    success: ExtrapolationMap | None  # over the same coordinates; None where nothing says what it is
     criterion: str  # what states that succeed do
     unseen_success: np.ndarray
 
@@ -45,32 +46,34 @@ def map_of_run(
         if isinstance(spec, network.NetworkSpec):
             problem, seen, unseen, _ = network.make(spec)
             controller, mapped = network.shown_controller(spec, folder.load_result()), list(SYSTEMS[spec.problem].mapped)
-            which, at = "policy gradient, the seed of median measure", None
+            which, at, goal = "policy gradient, the seed of median measure", None, getattr(problem, "target", None)
+            reaches, criterion = (lambda x: network.is_near(spec.problem, goal, x)), f"end {network.near_the_target(spec.problem)}"
         else:
             problem, _ = spec.system.make()
             seen, region = spec.seen(problem), spec.intervals("region", problem)
             controller, unseen = system.shown_controller(spec, folder.load_result()), seen[:0]
             mapped = [*region, *(d for d in range(problem.state_dim) if d not in region)][:2]
-            which, at = "the seed of the lowest training cost", spec.at
+            which, at, goal = "the seed of the lowest training cost", spec.at, getattr(problem, "target", None)
+            reaches = spec.succeeds(problem)
+            criterion = "cost at most twice the worst seen state" if reaches is None else f"succeed ({reaches.__doc__})"
         chosen = list(dict.fromkeys(coordinates or mapped))
         if not all(0 <= d < problem.state_dim for d in chosen) or len(chosen) > 2:
             raise OffspanError(f"`--coordinate` {chosen} must be one or two of 0..{problem.state_dim - 1}, the numbers of a state.")
         known = np.concatenate([seen, unseen])
         axes = {d: np.linspace(*region[d], count) if d in region else _about(known, d, count, margin) for d in chosen}
-        found = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0) if at is None else at)
-        goal: Any = getattr(problem, "target", None)
-        if isinstance(spec, network.NetworkSpec):
-            criterion, reaches = f"end {network.near_the_target(spec.problem)}", lambda x: network.is_near(spec.problem, goal, x)
-            success = extrapolation_map(problem, controller, axes, at=seen.mean(axis=0), success=reaches)
-            final = network.trajectories_of(problem, controller, unseen)[0][:, -1]
-            works = np.asarray(jax.vmap(reaches)(final))
+        x0s, shape = grid_states(axes, seen.mean(axis=0) if at is None else at), tuple(map(len, axes.values()))
+        values, works = (one.reshape(shape) for one in outcomes("map", problem, controller, x0s, reaches, None, 1))
+        found = ExtrapolationMap(tuple(axes), tuple(axes.values()), values, False)
+        if reaches is None:
+            limit = TOLERANCE * costs(problem, controller, seen).max()
+            # Of rewards, or where a seen state fails, a multiple says nothing.
+            success = found._replace(values=(values <= limit).astype(float), of_success=True) if 0 < limit < np.inf else None
         else:
-            criterion, limit = "cost at most twice the worst seen state", TOLERANCE * costs(problem, controller, seen).max()
-            success = found._replace(values=(found.values <= limit).astype(float), of_success=True)
-            works = np.zeros(0, bool)
+            success = found._replace(values=works, of_success=True)
+        unseen_success = outcomes("map", problem, controller, jnp.asarray(unseen), reaches, None, 1)[1] if len(unseen) else np.zeros(0)
         target = None if goal is None else np.asarray(goal)
         title = f"{'QUICK LOOK: ' if spec.quick else ''}{spec.name}: {which}"
-        return RunMap(found, title, problem.coordinates, seen, unseen, target, success, criterion, works)
+        return RunMap(found, title, problem.coordinates, seen, unseen, target, success, criterion, unseen_success == 1)
 
 
 def as_run(folder: RunFolder, spec: Any) -> Any:

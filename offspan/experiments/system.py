@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import jax
@@ -76,6 +76,23 @@ class SystemSpec(Spec):
         if wrong := [d for d in table if d >= problem.state_dim]:
             raise OffspanError(f"`{name}` has an entry {str(wrong[0])!r}, but coordinates are 0 to {problem.state_dim - 1}.")
         return table
+
+    def succeeds(self, problem: Problem) -> Callable[..., Any] | None:
+        """Whether the last state is where `success` says, which is in the function's docstring; None where it says nothing."""
+        intervals, names, angles = self.intervals("success", problem), problem.coordinates, self.angles
+        if wrong := [d for d in angles if d not in intervals]:
+            raise OffspanError(f"`angles` names coordinate {wrong[0]}, of which `success` says nothing; leave it out.")
+
+        def success(x):
+            inside = jnp.asarray(True)
+            for d, (low, high) in intervals.items():
+                middle = (low + high) / 2
+                away = jnp.arctan2(jnp.sin(x[d] - middle), jnp.cos(x[d] - middle)) if d in angles else x[d] - middle
+                inside &= jnp.abs(away) <= (high - low) / 2
+            return inside
+
+        success.__doc__ = "at the end, " + " and ".join(f"{names[d]} in [{low:g}, {high:g}]" for d, (low, high) in intervals.items())
+        return success if intervals else None
 
     def digest(self) -> str:
         """Of what is trained, wherever the spec lies: what only an audit or a map asks for may change."""
