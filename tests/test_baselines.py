@@ -122,7 +122,7 @@ def test_the_measure_of_any_plant():
 
 
 def test_a_cart_pole_of_python_control_from_plant_to_audit(tmp_path):
-    """Fewer inputs than states, R ≻ 0: trained with the gradient cut, measured, audited."""
+    """Fewer inputs than states, R ≻ 0: trained with clipped gradients, measured, audited."""
     control = pytest.importorskip("control")
     from offspan.systems.control import from_control
 

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import platform
 import re
 import signal
 import socket
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dask.config
 import numpy as np
 import psutil
 import pytest
@@ -408,3 +410,35 @@ def test_kinds_that_are_not_split_by_seeds_say_so(tmp_path):
     assert "`seeds_per_task` has no effect on experiments of the kind starts; leave it out" in said(
         spec_of, tmp_path, text + "seeds_per_task = 1"
     )
+
+
+FAULTS = """
+import resource
+from types import SimpleNamespace
+import numpy as np
+from offspan.experiments.worker import dask_setup
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(300):
+        np.ones(2**17)  # 1 MiB
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 300
+
+faults()
+print(faults())
+dask_setup(SimpleNamespace(state=SimpleNamespace(nthreads=1)))
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of the malloc of glibc")
+def test_a_worker_does_not_ask_for_the_same_memory_again_and_again():
+    """Page faults for each array of 1 MiB: 256, one a page, with what Dask sets before it starts a worker, and none once it is set up."""
+    nanny: dict[str, Any] = dask.config.get("distributed.nanny.pre-spawn-environ")
+    assert "MALLOC_TRIM_THRESHOLD_" in nanny
+    environment = {**os.environ, **{name: str(value) for name, value in nanny.items()}}
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, env=environment, check=True)
+    before, after = map(float, done.stdout.split())
+    assert before > 250
+    assert after < 5

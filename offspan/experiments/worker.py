@@ -3,6 +3,7 @@
 For workers that you start yourself: `dask worker … --nthreads 1 --preload offspan.experiments.worker`.
 """
 
+import ctypes
 import json
 import os
 import threading
@@ -22,6 +23,7 @@ from offspan.experiments.verifying import Verification
 
 WORKS: dict[str, Any] = {work.__name__: work for work in (Experiment, Verification)}
 CORES = "OFFSPAN_CORES"  # those that a worker of `local:N` may use
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _one_at_a_time = threading.Lock()
 
 
@@ -41,10 +43,20 @@ def environments(workers: int, cores: Sequence[int], gpus: Sequence[str]) -> lis
 
 def dask_setup(worker: Any) -> None:
     """Called by Dask when the worker starts, which is before jax starts its threads."""
+    _keep_memory()
     os.environ.setdefault("NPROC", str(worker.state.nthreads))
     if CORES in os.environ and hasattr(os, "sched_setaffinity"):
         with suppress(OSError):  # cores that were taken away since
             os.sched_setaffinity(0, map(int, os.environ[CORES].split(",")))
+
+
+def _keep_memory() -> None:
+    """malloc keeps freed blocks of up to 32 MiB, as it learns to do in other processes. Dask starts workers with MALLOC_TRIM_THRESHOLD_, so
+    that it asks the system for every larger block again, in training thousands of times a second: half of a worker's time."""
+    with suppress(OSError, AttributeError, TypeError):  # another C library than glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, 2**25)
+        mallopt(M_TRIM_THRESHOLD, 2**26)
 
 
 def devices() -> int:

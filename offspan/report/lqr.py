@@ -370,8 +370,8 @@ def _settings(result: xr.Dataset, shown: str = "median and quartiles", said_else
         for letter, name in SWEPT.items()
         if result.sizes[name] == 1 and letter not in said_elsewhere
     ]
-    cut = [f"gradients cut at norm {result.attrs['clip']:g}"] if "clip" in result.attrs else []
-    settings = ", ".join([*fixed, *cut, f"{result.attrs['iterations']:,} iterations"])
+    clipped = [f"gradients clipped at norm {result.attrs['clip']:g}"] if "clip" in result.attrs else []
+    settings = ", ".join([*fixed, *clipped, f"{result.attrs['iterations']:,} iterations"])
     seeds = result.sizes["seed"]
     return f"{settings}; " + ("one seed" if seeds == 1 else f"{shown} of {seeds} seeds")
 
@@ -383,7 +383,7 @@ def _with(result: xr.Dataset, beside: xr.Dataset | None) -> pd.DataFrame:
 def _with_flow(result: xr.Dataset) -> pd.DataFrame:
     """The summary, and beside the measures of a shift what gradient flow predicts for them."""
     rows, swept = summary(result), ("system", *SWEPT.values())
-    if not {*SYSTEM, "seen_states"} <= set(result) or "clip" in result.attrs:  # a gradient that is cut follows the flow at another pace
+    if not {*SYSTEM, "seen_states"} <= set(result) or "clip" in result.attrs:  # a clipped gradient follows the flow at another pace
         return rows
     needed = result[[*SYSTEM, "seen_states", "status"]]  # the last has every swept dimension
     places = np.ndindex(*(result.sizes[name] for name in swept))
