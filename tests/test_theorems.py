@@ -54,6 +54,7 @@ ELSEWHERE = [
 @pytest.mark.parametrize("setting", ELSEWHERE, ids=str)
 def test_statements_hold_in_other_settings(setting, monkeypatch):
     """All of them, or they say why they do not apply. Fewer draws than by default make standard errors larger, and are told by them."""
+    jax.clear_caches()  # each setting compiles programs of its own, and a process can hold only so many of them
     monkeypatch.setattr(random_systems, "SAMPLES", 1000)
     monkeypatch.setattr(noise, "DRAWS", 400)
     monkeypatch.setattr(regularized, "STARTS", (500, 1_500))
