@@ -144,8 +144,8 @@ def audit(
 
     `progress` is called with the share done. Finished parts are kept in `memory`, such as a dict, and looked up there, so that the same
     audit with the same memory continues where it was interrupted. Another audit is refused: all arguments are compared, numbers by value
-    and functions by their names, code, and the numbers that they read from around them. What else such a function calls, and objects of
-    other libraries (an environment, a simulator), are not compared.
+    and functions by their names, code, and the numbers and containers that they read from around them. What else such a function calls, and
+    objects that are neither an `equinox.Module` nor a dataclass (an environment, a simulator, one of your own classes), are not compared.
 
     >>> import jax, numpy as np, offspan
     >>> problem, K = offspan.identity(2, horizon=5), offspan.Linear([[-1.0, 0.0], [0.0, 1.0]])  # lost in the second coordinate

@@ -334,7 +334,7 @@ def verify(
 
     if listed:
         for label in theory.STATEMENTS:
-            console.print(Text(label, "bold", overflow="fold"))  # whole at any width
+            console.print(Text(f"{theory.number_of(label)}: {label}", "bold", overflow="fold"))  # whole at any width
             console.print(Padding(Text(statement_text(label)), (0, 0, 0, 4)))
         return
 

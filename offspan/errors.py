@@ -54,16 +54,18 @@ def is_false(condition: ArrayLike) -> bool:
 
 
 def check_not_frozen(where: str, said: str, function: Any) -> None:
-    """Raises for a method of an object, or an object with arrays, that is no pytree: a compiled program would keep the numbers that the
-    object has at the first call."""
+    """Raises for a method of an object, or an object with arrays or numbers, that is no pytree: a compiled program would keep the numbers
+    that the object has at the first call."""
     owner = function.__self__ if inspect.ismethod(function) else function
     if isinstance(owner, type | eqx.Module) or not jax.tree_util.all_leaves([owner]):
         return
-    if owner is not function or any(map(eqx.is_array, getattr(owner, "__dict__", {}).values())):
+    held = jax.tree.leaves(getattr(owner, "__dict__", {}))
+    if owner is not function or any(eqx.is_array(one) or isinstance(one, float) for one in held):
         what = f"a method of a {type(owner).__name__}" if owner is not function else f"a {type(owner).__name__}"
         raise OffspanError(
             f"{where}: {said} is {what}, whose numbers would be compiled in at the first call and stay as they were then; put them into an "
-            "equinox.Module with `__call__`, or, as a controller of NumPy arrays, into `HostController(function, control_dim=…)`."
+            "equinox.Module with `__call__`, or pass a function of NumPy arrays to `HostController(function, control_dim=…)` as a "
+            "controller, to `BlackBox` as a system."
         )
 
 
@@ -144,8 +146,11 @@ def as_devices(where: str, devices: Any) -> list[Any]:
     """jax's devices; by default all of this process."""
     if devices is None:
         return jax.local_devices()
-    if not isinstance(devices, Sequence | np.ndarray) or not len(devices) or not all(isinstance(one, jax.Device) for one in devices):
-        raise OffspanError(f"{where}: `devices` is {devices!r}, but must be a list of jax's devices, such as `jax.devices()[:2]`.")
+    listed = isinstance(devices, Sequence | np.ndarray) and len(devices) > 0 and all(isinstance(one, jax.Device) for one in devices)
+    if not listed or len(set(devices)) < len(devices):
+        raise OffspanError(
+            f"{where}: `devices` is {devices!r}, but must be a list of jax's devices, each once, such as `jax.devices()[:2]`."
+        )
     return [*devices]
 
 

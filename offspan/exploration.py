@@ -32,13 +32,13 @@ def visited_states(problem: Problem, controller: Controller, x0s: Float[ArrayLik
     >>> offspan.visited_states(offspan.shift(3, horizon=2), offspan.Linear(jnp.zeros((3, 3))), offspan.basis(3, 1)).tolist()
     [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
     """
-    x0s = as_states("visited_states", "x0s", x0s, _without_noise("visited_states", problem).state_dim)
+    x0s = as_states("visited_states", "x0s", x0s, _as_noiseless("visited_states", problem).state_dim)
     with own_errors() as finished:
         visited = finished(jax.vmap(lambda x0: rollout(problem, controller, x0).states)(x0s))
     return visited[:, : visited_count(problem)]
 
 
-def _without_noise(where: str, problem: Any) -> Problem:
+def _as_noiseless(where: str, problem: Any) -> Problem:
     if is_noisy(as_problem(where, problem)):
         raise OffspanError(f"{where}: the problem is Noisy, but this is of trajectories without noise; pass `problem.problem`.")
     return problem
@@ -92,7 +92,7 @@ def visited_covariance(problem: Problem, controller: Controller, x0s: Any, *, sc
     >>> offspan.visited_covariance(offspan.shift(2, horizon=2), offspan.Linear(jnp.zeros((2, 2))), offspan.basis(2, 1)).tolist()
     [[0.25, -0.25], [-0.25, 0.25]]
     """
-    n = _without_noise("visited_covariance", problem).state_dim
+    n = _as_noiseless("visited_covariance", problem).state_dim
     Z = visited_states(problem, controller, x0s).reshape(-1, n) / as_scale("visited_covariance", scale, n)[None]
     Z = Z - Z.mean(axis=0, keepdims=True)
     return Z.T @ Z / Z.shape[0]
@@ -108,7 +108,7 @@ def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any
     >>> offspan.coverage(problem, zero, offspan.basis(2, 1), [[0.0, 1.0], [4.0, 4.0]]).tolist()  # e_1 goes to e_2; (4, 4) − e_1 = (3, 4)
     [0.0, 5.0]
     """
-    n = _without_noise("coverage", problem).state_dim
+    n = _as_noiseless("coverage", problem).state_dim
     factor = as_scale("coverage", scale, n)[None]
     visited = visited_states(problem, controller, x0s).reshape(-1, n) / factor
     candidates = as_states("coverage", "candidates", candidates, n) / factor
@@ -122,7 +122,7 @@ def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any
 
 def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float[Array, "s w"]:
     """∇J(π; x) by all weights of the controller, laid out in a row, for each state x on its own."""
-    x0s = as_states("state_gradients", "x0s", x0s, _without_noise("state_gradients", problem).state_dim)
+    x0s = as_states("state_gradients", "x0s", x0s, _as_noiseless("state_gradients", problem).state_dim)
     weights, structure = eqx.partition(controller, eqx.is_inexact_array)
     if not jax.tree.leaves(weights):
         raise OffspanError(f"state_gradients: the controller (a {type(controller).__name__}) holds no weights to differentiate by.")
@@ -143,7 +143,7 @@ def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unsee
     [0.4, 0.0]
     """
     where = "gradient_alignment"
-    n = _without_noise(where, problem).state_dim
+    n = _as_noiseless(where, problem).state_dim
     S, U = as_states(where, "x0s", x0s, n), as_states(where, "unseen", unseen, n)
     for name, states in {"x0s": S, "unseen": U}.items() if isinstance(problem, LQR) else ():  # whose gradients are quadratic in x
         check_size(where, name, states, power=2)

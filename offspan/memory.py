@@ -1,9 +1,9 @@
 """A long computation in parts, each made once, so that one that was interrupted continues."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
-import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -67,8 +67,9 @@ def traits(value: Any, within: tuple[int, ...] = ()) -> Iterator[bytes]:
         array = np.asarray(jax.random.key_data(value) if _is_key(value) else value)
         yield f"{array.dtype.str} {array.shape} ".encode() + (repr(value).encode() if array.dtype == object else array.tobytes())
         return
-    yield repr(value).encode() if isinstance(value, str | bytes | None) else type(value).__qualname__.encode()
-    for part in _parts_of(value):
+    parts = _parts_of(value)
+    yield repr(value).encode() if isinstance(value, str | bytes | None) else f"{type(value).__qualname__} {len(parts)}".encode()
+    for part in parts:
         yield from traits(part, (*within, id(value)))
 
 
@@ -76,9 +77,7 @@ def _parts_of(value: Any) -> list[Any]:
     if isinstance(value, types.CodeType):
         return [value.co_code, value.co_names, value.co_consts]
     if isinstance(value, types.FunctionType):
-        around = inspect.getclosurevars(value)
-        numbers = {name: one for name, one in around.globals.items() if eqx.is_array_like(one)}
-        return [value.__qualname__, value.__code__, value.__defaults__, value.__kwdefaults__, dict(around.nonlocals), numbers]
+        return [value.__qualname__, value.__code__, value.__defaults__, value.__kwdefaults__, _surroundings(value)]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
     if isinstance(value, functools.partial):  # of jax, too
@@ -92,6 +91,24 @@ def _parts_of(value: Any) -> list[Any]:
     if isinstance(value, set | frozenset):
         return sorted(map(repr, value))
     return [*value] if isinstance(value, tuple | list) else []
+
+
+def _surroundings(function: types.FunctionType) -> dict[str, Any]:
+    """What a function reads from around it: the variables of enclosing functions, and global numbers and containers."""
+    read = {name: function.__globals__[name] for name in _global_names(function.__code__) if name in function.__globals__}
+    found = {name: one for name, one in read.items() if eqx.is_array_like(one) or isinstance(one, dict | list | tuple)}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # of a variable that has no value yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    """Also of the functions inside."""
+    yield from code.co_names
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            yield from _global_names(one)
 
 
 def _is_key(value: Any) -> bool:

@@ -83,7 +83,12 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
         )
     try:
         u0 = jax.eval_shape(controller, x0)
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+    except (
+        jax.errors.TracerArrayConversionError,
+        jax.errors.TracerIntegerConversionError,
+        jax.errors.NonConcreteBooleanIndexError,
+        jax.errors.ConcretizationTypeError,
+    ) as error:
         made = "a NumPy array" if isinstance(error, jax.errors.TracerArrayConversionError) else "Python numbers or truth values"
         raise OffspanError(f"rollout: the controller turns its state into {made}; use jax.numpy in it, or {how}.") from error
     except OffspanError:

@@ -85,7 +85,8 @@ def suggest(
     if share < MATTERS:
         said = f"It hardly matters here: {1 - share:.1%} of the region succeeds already, so that no state is worth adding."
         return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
-    failing = states[fails if possible is None else fails & possible]
+    out_of_reach = np.zeros_like(fails) if possible is None else fails & ~possible
+    failing = states[fails & ~out_of_reach]
     if not len(failing):
         said = "Where it fails, the reference fails, too, so that no state is suggested."
         return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
@@ -100,6 +101,7 @@ def suggest(
         left &= ~covers[best]
     added = some[chosen]
     closer = np.minimum(distances, np.asarray(coverage(problem, controller, added, states, scale=scale)))
+    closer = np.where(out_of_reach, distances, closer)  # nothing is gained there
     gain = expected_gain(distances, successes, closer)
     these = listed(added)
     told = success_by_distance(distances, successes).correlation

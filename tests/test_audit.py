@@ -99,6 +99,7 @@ def test_no_state_is_suggested_from_which_the_reference_fails():
     assert 0.3 < np.mean(found.states[found.outcome.successes < 0.5, 1] > 0) < 0.7  # the controller fails on both sides
     assert len(found.suggested.states)
     assert np.all(found.suggested.states[:, 1] > 0)
+    assert 0 < found.suggested.gain <= np.mean((found.outcome.successes < 0.5) & (found.states[:, 1] > 0))
     hopeless = audited(reference=HALF, states=50, points=3)
     assert hopeless.suggested.states.shape == (0, 2)
     assert "the reference fails, too" in hopeless.suggested.note

@@ -146,7 +146,7 @@ def test_a_comparison_of_networks_trains_each_set_from_each_start(network):
     assert made.tables["tails"].headings[-2:] == ["J from other initial networks", "relative to random, pooled over starts"]
 
 
-def test_a_comparison_that_was_stopped_goes_on_to_the_same_bits(network, tmp_path):
+def test_a_comparison_that_was_stopped_resumes_bit_for_bit(network, tmp_path):
     """Stopped while choosing, while training, and while training on all candidates."""
     spec, expected = network
 

@@ -130,9 +130,14 @@ MISTAKES = {
     "dim is zero": (lambda: offspan.identity(0, horizon=3), "identity", "`dim`"),
     "a number where a key is wanted": (lambda: offspan.gaussian(7, 2, horizon=3), "gaussian", "`key`"),  # pyright: ignore
     "a problem of one's own without time": (lambda: Mine(horizon=0), "Mine", "`horizon`"),
-    "a problem of one's own whose step is short": (lambda: Mine(step=lambda x: x[:1]), "Mine", "`step` returned (1,)"),
-    "a problem of one's own with several costs": (lambda: Mine(stage_cost=lambda x: x), "Mine", "`stage_cost` returned (2,)"),
+    "a problem of one's own whose step is short": (lambda: Mine(step=lambda x: x[:1]), "Mine", "`step` returned shape (1,)"),
+    "a problem of one's own with several costs": (lambda: Mine(stage_cost=lambda x: x), "Mine", "`stage_cost` returned shape (2,)"),
     "a problem of one's own with an if": (lambda: Mine(step=lambda x: x if x[0] > 0 else -x), "Mine", "`step` cannot be traced"),
+    "a problem of one's own that returns a pair": (lambda: Mine(step=lambda x: (x, x)), "Mine", "`step` returned a tuple"),
+    "a step with a mask in it": (lambda: function_problem(step=lambda x, u: x[x > 0]), "FunctionProblem", "`step` cannot be traced"),
+    "a step of one argument": (lambda: function_problem(step=lambda x: x), "FunctionProblem", "`step` fails for"),
+    "a list indexed by a state": (lambda: cost(lambda x: x * [1.0, 2.0][x[0].astype(int)]), "rollout", "use jax.numpy in it"),
+    "a mask of a state": (lambda: cost(lambda x: x[x > 0]), "rollout", "use jax.numpy in it"),
     "a state taken apart wrongly": (lambda: function_problem(stage_cost=lambda x, u: unpacked(x)), "FunctionProblem", "expected 3"),
     "a state taken apart wrongly by a controller": (lambda: cost(lambda x: unpacked(x) * x), "rollout", "expected 3"),
     "step returns the wrong shape": (lambda: function_problem(step=lambda x, u: x[:1]), "FunctionProblem", "`step`"),
@@ -266,6 +271,7 @@ MISTAKES = {
     "a batch with a seen set that does not fit": (lambda: train_lqr_batch(x0s=[np.ones((1, 3))]), "train_lqr_batch", "`x0s[0]`"),
     "one LQR in place of a list": (lambda: train_lqr_batch(LQR2), "train_lqr_batch", "`problems`"),
     "a batch with one start for all": (lambda: train_lqr_batch(K0=ZERO), "train_lqr_batch", "shape (r, m, n) = (1, 2, 2)"),
+    "a batch twice on a device": (lambda: train_batch(devices=jax.devices()[:1] * 2), "train_batch", "each once"),
     "a batch on devices that are none": (lambda: train_lqr_batch(devices=[]), "train_lqr_batch", "`devices`"),
     "a batch with gradients cut to nothing": (lambda: train_lqr_batch(clip=0.0), "train_lqr_batch", "`clip`"),
     "a batch with a record every zero": (lambda: train_lqr_batch(record_every=0), "train_lqr_batch", "`record_every`"),
@@ -405,7 +411,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_gets_its_sentence(mistake):
+def test_a_mistake_raises_an_error_that_names_it(mistake):
     make, function, named = MISTAKES[mistake]
     with pytest.raises(offspan.OffspanError) as caught:
         make()

@@ -124,7 +124,7 @@ record_every = 700
 """
 
 
-def test_many_starts_hold_what_single_runs_give_and_resume_to_the_same_bits(tmp_path):
+def test_many_starts_hold_what_single_runs_give_and_resume_bit_for_bit(tmp_path):
     spec = load_spec(write(tmp_path / "starts.toml", STARTS))
     result = run(spec, tmp_path / "whole", ignore)
     assert result.iteration.values.tolist() == [0, 700, 1400, 2100, 2500]

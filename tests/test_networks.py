@@ -230,6 +230,25 @@ class Root(eqx.Module):
         return jnp.sqrt(self.w) * x
 
 
+class Whole(offspan.Problem):
+    """x' = x + u, at a cost in whole numbers."""
+
+    def __init__(self):
+        self.state_dim, self.control_dim, self.horizon, self.cost_scale, self.control_bounds = 1, 1, 3, 1.0, None
+
+    def step(self, x, u):
+        return x + u
+
+    def stage_cost(self, x, u):
+        return jnp.where(x[0] > 1, 1, 0)
+
+
+def test_costs_in_whole_numbers_are_diagnosed():
+    ones = np.ones((1, 1))
+    run = offspan.train(Whole(), offspan.Linear([[0.5]]), ones, optimizer=optax.sgd(0.1), iterations=3)
+    assert offspan.diagnose(Whole(), run, ones).state_norms.tolist() == [1.0, 1.5, 2.25, 3.375]
+
+
 def test_the_diagnosis_tells_sums_weights_and_losses_apart():
     """Numbers that no single time step shows: the sum of costs, the gradient by weights, and a loss that overflows where J does not."""
     line: dict[str, Any] = {"state_dim": 1, "control_dim": 1, "horizon": 2}

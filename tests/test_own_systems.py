@@ -357,6 +357,19 @@ def test_a_memory_compares_functions_by_what_they_say_and_read(monkeypatch):
         return again(x)
 
     assert list(traits(again))
+    read = {"limit": 0.5}
+    monkeypatch.setattr(sys.modules[__name__], "LIMIT", read)
+    nested = lambda x: [one < LIMIT["limit"] for one in x]  # noqa: E731  # pyright: ignore
+    before = list(traits(nested))
+    read["limit"] = 0.25
+    assert list(traits(nested)) != before
+    assert list(traits([[1], 2])) != list(traits([[1, 2]]))
+
+    def of_a_variable_without_a_value():
+        return later
+
+    assert list(traits(of_a_variable_without_a_value))
+    later = 1
     plants = [
         offspan.FunctionProblem(lambda x, u, a=a: a * x + u, lambda x, u: x @ x, state_dim=2, control_dim=2, horizon=3) for a in (1, 2)
     ]

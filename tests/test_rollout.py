@@ -213,6 +213,16 @@ class Agent:
         return self.K @ x + u
 
 
+class Plain:
+    """Another, with one number, or with arrays in a list."""
+
+    def __init__(self, k):
+        self.k = k
+
+    def __call__(self, x, u=0.0):
+        return jnp.sum(self.k[0] if isinstance(self.k, list) else self.k) * x + u
+
+
 class Policy(eqx.Module):
     K: jax.Array
 
@@ -230,6 +240,19 @@ def test_a_controller_whose_numbers_would_be_frozen_is_refused(controller):
         offspan.rollout(problem, controller, seen[0])
     with pytest.raises(offspan.OffspanError, match="`policy` is a method"):
         offspan.Observed(Agent([[0.5]]).act, lambda x: x)
+
+
+@pytest.mark.parametrize("k", [0.5, [jnp.ones((1, 1))]], ids=["number", "list"])
+def test_numbers_and_lists_of_arrays_of_an_object_would_be_frozen_too(k):
+    with pytest.raises(offspan.OffspanError, match="controller is a Plain"):
+        offspan.cost(offspan.identity(1, horizon=2), Plain(k), jnp.ones((1, 1)))
+    with pytest.raises(offspan.OffspanError, match=r"`step` is a Plain.*BlackBox"):
+        offspan.FunctionProblem(Plain(k), lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=2)
+
+
+@pytest.mark.parametrize("controller", [jnp.tanh, jax.jit(jnp.sin), eqx.filter_jit(jnp.sin), jax.tree_util.Partial(jnp.multiply, 0.5)])
+def test_functions_without_numbers_of_their_own_are_controllers(controller):
+    assert np.isfinite(offspan.cost(offspan.identity(1, horizon=2), controller, jnp.ones((1, 1))))
 
 
 def test_the_numbers_of_a_module_are_arguments_of_the_program():

@@ -434,11 +434,12 @@ def test_over_one_step_the_flow_is_policy_gradient():
         optax.sgd(1e-2, momentum=0.9),
         optax.chain(optax.clip_by_global_norm(1e3), SGD),
         optax.sgd(optax.linear_schedule(1e-2, 0.0, 10)),
+        optax.sgd(optax.piecewise_constant_schedule(1e-2, {5: 0.0})),
         optax.chain(optax.add_decayed_weights(1e-2), SGD),
         optax.adam(1e-2),
         optax.sgd(0.0),
     ],
-    ids=["momentum", "clipping", "schedule", "decay", "adam", "no step"],
+    ids=["momentum", "clipping", "schedule", "late schedule", "decay", "adam", "no step"],
 )
 def test_the_flow_refuses_what_is_not_plain_gradient_descent(optimizer):
     with pytest.raises(offspan.OffspanError, match="'flow' follows plain gradient descent"):

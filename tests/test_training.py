@@ -199,7 +199,7 @@ def test_cost_below_stops_before_the_first_update_that_is_not_needed():
     np.testing.assert_allclose(offspan.cost(problem, run.controller, x0s), run.cost[-1], rtol=1e-12)
 
 
-def test_no_improvement_looks_waits_and_restores_the_best_look():
+def test_no_improvement_evaluates_waits_and_restores_the_best():
     """A plain loop over the recorded costs finds the same end and the same best look."""
     problem, x0s = offspan.shift(3, horizon=3), offspan.basis(3, 1)
     rule = offspan.NoImprovement(every=10, patience=5, gain=0.01)

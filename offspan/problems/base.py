@@ -85,16 +85,16 @@ def _check_traced(where: str, problem: Problem, functions: dict[str, Callable[..
             returned = jax.eval_shape(lambda *given, function=function: function(*given), *arguments)
         except OffspanError:
             raise
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, jax.errors.NonConcreteBooleanIndexError) as error:
             reason = str(error).splitlines()[0].rstrip(".")
-            if isinstance(error, ValueError):
+            if not isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError):
                 raise OffspanError(f"{where}: `{name}` fails for {given} ({reason}).") from error
             raise OffspanError(
                 f"{where}: `{name}` cannot be traced by jax for {given}; use jax.numpy in place of numpy, jnp.where in place of `if`, and "
                 f"x[i], u[i] for numbers, or take BlackBox for functions of NumPy arrays ({reason})."
             ) from error
         if getattr(returned, "shape", None) != shape:
-            said = getattr(returned, "shape", returned)
+            said = f"shape {returned.shape}" if hasattr(returned, "shape") else f"a {type(returned).__name__}"
             raise OffspanError(f"{where}: `{name}` returned {said} for {given}, but must return shape {shape}.")
         if jnp.issubdtype(returned.dtype, jnp.complexfloating):
             raise OffspanError(

@@ -170,8 +170,8 @@ def _note(rows: pd.DataFrame) -> str:
     parts = ["1 = no extrapolation, 0 = perfect."]
     if rows.system.isin(EXPECTED).any():
         parts.append(
-            "Expect: = 1 by prop:no_exploration_no_extrapolation; < 1 is proven for other learning rates, by prop:shift for one seen "
-            "state and by thm:typical_system for the first step in the mean."
+            "Expect: = 1 by Proposition 1; < 1 is proven for other learning rates, by Proposition 2 for one seen state and by Theorem 1 "
+            "for the first step in the mean."
         )
     if rows.normalized_cost.isna().any():
         parts.append("–: not defined, as nothing is unseen, R is not 0 or B is not invertible.")

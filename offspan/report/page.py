@@ -24,8 +24,9 @@ from offspan.files import atomic_write_text, check_writable, excerpt, read_bytes
 from offspan.report.paper import EXPERIMENTS, Finding, findings
 from offspan.report.results import report
 from offspan.report.tables import Table
-from offspan.report.theory import STATEMENTS, intuition_figure, statement_text
+from offspan.report.theory import LEAST_AGREEING, STATEMENTS, intuition_figure, statement_text
 from offspan.theory.illustrations import intuition
+from offspan.theory.verify import number_of
 
 INK = "svg { color: #1f2328; fill: currentColor } @media (prefers-color-scheme: dark) { svg { color: #e6e9ed } }"
 PLAIN = " '/:;,.=()<>-+!*~_{}@"  # characters that are frequent in an SVG and allowed in a data address
@@ -123,12 +124,14 @@ def write_page(
 
 def page(heading: str, sections: list[Section], *, missing: list[str], left_out: list[str], claims: dict[str, Any] | None) -> str:
     """`missing` are presets that were not run, `left_out` says why runs are not shown, `claims` is the content of claims.json."""
+    names = {section.run.name for section in sections}
     return TEMPLATES.get_template("page.html.jinja").render(
         heading=heading,
         version=offspan.__version__,
         experiments=EXPERIMENTS,
         sections=sections,
         compared=[(section.run.name, finding) for section in sections for finding in section.findings],
+        repeated=sum(len(one.findings) for one in sections if one.run.name != one.run.preset and one.run.preset in names),
         statements=None if claims is None else _statements(claims),
         missing=missing,
         left_out=left_out,
@@ -169,14 +172,14 @@ def _statements(claims: dict[str, Any]) -> dict[str, Any]:
     for label in dict.fromkeys(claim["label"] for claim in every):
         holding, counted = _count([claim for claim in every if claim["label"] == label])
         text = statement_text(label) if label in STATEMENTS else ""
-        rows.append([label, text, f"{holding} of {counted} hold" if counted else "does not apply"])
+        rows.append([number_of(label), label, text, f"{holding} of {counted} hold" if counted else "does not apply"])
     settings = ", ".join(f"{key} = {value}" for key, value in claims["settings"].items())
-    note = f"At {settings} unless a claim says otherwise."
+    note = f"At {settings} unless a claim says otherwise. {LEAST_AGREEING}"
     all_rows = [[_words(claim[field]) for field in CLAIM] for claim in every]
     return {
         "count": _count(every),
         "picture": picture(intuition_figure(intuition())[0], "Where one step sends the unit circle, the seen and the unseen direction."),
-        "summary": Table("Statements of the paper and beyond", ["label", "statement", "claims"], rows, note),
+        "summary": Table("Statements of the paper and beyond", ["in the paper", "label", "statement", "claims"], rows, note),
         "all": Table("All claims", ["label", "claim", "measured", "", "predicted", "by", "verdict"], all_rows),
     }
 

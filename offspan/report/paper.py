@@ -135,22 +135,23 @@ def _span(values: list[float]) -> str:
 
 
 class Experiment(NamedTuple):
-    """The figure or section of the paper that an experiment is, and what the paper says of it."""
+    """The figure or section of the paper that an experiment is, its label there, and what the paper says of it."""
 
+    number: str
     label: str
     findings: Callable[[str, xr.Dataset, xr.Dataset | None], Iterator[Finding]]
 
 
 # By preset, in the order of the paper.
 EXPERIMENTS = {
-    "lqr": Experiment("fig:lqr_experiments_main", _sweep),
-    "lqr-long-horizon": Experiment("fig:lqr_experiments_h8", _longer),
-    "lqr-large": Experiment("fig:lqr_experiments_d40", _sweep),
-    "lqr-random-abq": Experiment("fig:lqr_experiments_rnd_B_Q", _more_random),
-    "lqr-horizon-sweep": Experiment("fig:lqr_experiments_h8, caption", _horizons),
-    "shift-regularized": Experiment("app:determined_R_neq_zero", _distances),
-    "pendulum": Experiment("fig:pend_and_quad_experiments_main", _pendulum),
-    "quadcopter-below": Experiment("fig:pend_and_quad_experiments_main", _network),
-    "quadcopter-further": Experiment("fig:quad_experiments_add_unseen_initial_states", _further),
-    "quadcopter-distance": Experiment("fig:quad_experiments_dist", _network),
+    "lqr": Experiment("Figure 2", "fig:lqr_experiments_main", _sweep),
+    "lqr-long-horizon": Experiment("Figure 4", "fig:lqr_experiments_h8", _longer),
+    "lqr-large": Experiment("Figure 5", "fig:lqr_experiments_d40", _sweep),
+    "lqr-random-abq": Experiment("Figure 6", "fig:lqr_experiments_rnd_B_Q", _more_random),
+    "lqr-horizon-sweep": Experiment("Figure 4, caption", "fig:lqr_experiments_h8", _horizons),
+    "shift-regularized": Experiment("Appendix B", "app:determined_R_neq_zero", _distances),
+    "pendulum": Experiment("Figure 3", "fig:pend_and_quad_experiments_main", _pendulum),
+    "quadcopter-below": Experiment("Figure 3", "fig:pend_and_quad_experiments_main", _network),
+    "quadcopter-further": Experiment("Figure 9", "fig:quad_experiments_add_unseen_initial_states", _further),
+    "quadcopter-distance": Experiment("Figure 11", "fig:quad_experiments_dist", _network),
 }

@@ -40,10 +40,12 @@ from offspan.report.tables import markdown_rows
 from offspan.theory import illustrations
 from offspan.theory.claims import Claim, Settings
 from offspan.theory.illustrations import Columns, Dynamics, Surfaces
-from offspan.theory.verify import STATEMENTS
+from offspan.theory.verify import STATEMENTS, number_of
 
 VERDICTS = {"holds": "green", "FAILS": "bold red", "does not apply": "yellow"}  # with their colours on the terminal
 SURFACES = {(2, True): "sphere", (1, False): "projective plane", (0, False): "Klein bottle", (0, True): "torus"}
+
+LEAST_AGREEING = "Of several seeds, entries or cases each row shows the one that agrees least, so rows need not show the same case."
 
 
 def statement_text(label: str) -> str:
@@ -55,7 +57,7 @@ def terminal_claims(claims: list[Claim], settings: Settings) -> Group:
     """Each statement's label on a line of its own, whole at any width, and below it a line for each claim: measured, predicted, verdict."""
     parts: list[Any] = [Text(_title(settings), "italic"), ""]
     for label, group in groupby(claims, key=lambda claim: claim.label):
-        parts.append(Text(label, "bold", overflow="fold"))
+        parts.append(Text(f"{number_of(label)}: {label}", "bold", overflow="fold"))
         table = RichTable(box=None, show_header=False, pad_edge=False, expand=False)
         table.add_column(overflow="fold", ratio=1)
         table.add_column(overflow="fold", justify="right")
@@ -69,11 +71,11 @@ def terminal_claims(claims: list[Claim], settings: Settings) -> Group:
 
 
 def markdown_claims(claims: list[Claim], settings: Settings) -> str:
-    lines = [f"# {_title(settings)}", "", verdict(claims), "", "Tolerances are relative to predictions larger than 1."]
+    lines = [f"# {_title(settings)}", "", verdict(claims), "", "Tolerances are relative to predictions larger than 1. " + LEAST_AGREEING]
     headings = ["claim", "measured", "", "predicted", "tolerance", "by", "verdict"]
     for label, group in groupby(claims, key=lambda claim: claim.label):
         rows = [[claim.text, *_numbers(claim), f"{claim.tolerance:g}", claim.route, claim.verdict] for claim in group]
-        lines += ["", f"## `{label}`", "", statement_text(label), "", *markdown_rows(headings, rows)]
+        lines += ["", f"## {number_of(label)}: `{label}`", "", statement_text(label), "", *markdown_rows(headings, rows)]
     return "\n".join([*lines, ""])
 
 
@@ -204,7 +206,7 @@ def norm_gap_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     ax.set(xlabel="dimension D", ylim=(0, 1.06 * data.gap.max()))
     ax.set_title("markers: one step; lines: closed form", fontsize=9)
     label_ends(ax, ends)
-    heading(figure, "Policy gradient does not find the smallest norm", "Shift, S = {e₁}, learning rate of prop:shift")
+    heading(figure, "Policy gradient does not find the smallest norm", "Shift, S = {e₁}, learning rate of Proposition 2")
     ax.set_ylabel(r"$\|K_{\mathrm{pg}}\|^2 - \min_{K \in \mathcal{K}_S} \|K\|^2$")
     return figure, data
 

@@ -82,17 +82,16 @@ def _flow(task: Task) -> Choice:
 
 
 def _rate_of_descent(optimizer: optax.GradientTransformation) -> float:
-    """η, if two updates in a row are −η g for gradients g of very different sizes, as of plain gradient descent alone."""
-    rates = []
+    """η, if an update is −η g for gradients g of very different sizes and nothing is remembered, as of plain gradient descent alone."""
+    rates, remembers = [], False
     for g in (1.0, 2.0, 1e6):
         gradient: Any = jnp.asarray(g)
         weight: Any = jnp.asarray(1.0)
         state = optimizer.init(weight)
-        for _ in range(2):
-            update: Any
-            update, state = optimizer.update(gradient, state, weight)
-            rates.append(-float(update) / g)
-    if not (rates[0] > 0 and np.allclose(rates, rates[0], rtol=1e-6, atol=0)):
+        remembers |= bool(jax.tree.leaves(state))  # momentum, or the counter of a schedule
+        update: Any = optimizer.update(gradient, state, weight)[0]
+        rates.append(-float(update) / g)
+    if remembers or not (rates[0] > 0 and np.allclose(rates, rates[0], rtol=1e-6, atol=0)):
         raise OffspanError(
             "select: 'flow' follows plain gradient descent, without momentum, clipping, schedule or weight decay; pass optax.sgd(…) as "
             "`optimizer`, or take 'pilot' for another one."

@@ -75,7 +75,7 @@ def within_errors(text: str, simulated: Iterable[tuple[Any, np.ndarray, str]], r
     claims = []
     for exact, samples, case in simulated:
         exact, (mean, error) = float(exact), estimate(samples)
-        away = abs(mean - exact) / error
+        away = abs(mean - exact) / error if error else (0.0 if mean == exact else math.inf)
         claim = Claim(f"{text}; {case}", exact, "=", mean, 4 * error / max(1.0, abs(exact)), route)
         claims.append((math.inf if math.isnan(away) else away, claim))
     return max(claims, key=lambda found: found[0])[1]

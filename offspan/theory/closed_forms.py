@@ -120,7 +120,7 @@ def _reflection_onto_first(unit: np.ndarray) -> np.ndarray:
 
 
 def identity_measures(horizon: int) -> tuple[float, float]:
-    """E_opt(K(t)) = 1 and E_cost(K(t)) = H for A = B = I, at every t and for every S  [R24, prop:no_exploration_no_extrapolation]."""
+    """E_opt(K(t)) = 1 and E_cost(K(t)) = H for A = B = Q = I, at every t and for every S  [R24, prop:no_exploration_no_extrapolation]."""
     return 1.0, float(horizon)
 
 

@@ -48,7 +48,7 @@ def partial_observation(settings: Settings) -> Iterator[Claim]:
     """For u = K C x, ∂J/∂K = ∇J(KC; S) Cᵀ, so K(t) y = 0 for every output y orthogonal to all visited outputs C x_h.
 
     E_opt(KC) is ‖A v‖²_Q on unseen directions v with C v = 0, whatever K, and ‖(A + BKC) Π‖²_Q on the others, Π the projector on the
-    rows of C P_U: the measure lives on outputs of S⊥. Where outputs overlap it can exceed that of K = 0: for A = B = I, S = {x_0},
+    rows of C P_U: the measure lives on outputs of S⊥. Where outputs overlap it can exceed that of K = 0: for A = B = Q = I, S = {x_0},
     ‖x_0‖ = 1, the step with η = 1/(‖C x_0‖² H(H+1)) reaches a minimiser, with E_opt(K(2) C) = 1 + ‖P_U CᵀC x_0‖²/(|U| ‖C x_0‖⁴).
     """
     D, iterations = settings.dim, 200

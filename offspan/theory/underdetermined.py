@@ -111,7 +111,7 @@ def footnotes(settings: Settings) -> Iterator[Claim]:
 def no_exploration(settings: Settings) -> Iterator[Claim]:
     """K(t) x = 0 for every x orthogonal to all states visited in training, for any B and Q ⪰ 0, singular ones, too (the remark after it).
 
-    So if span(S) holds all of these, E_opt(K(t)) = E_opt(K_no-ext). For A = B = I and any S it does:
+    So if B is invertible and span(S) holds all of these, E_opt(K(t)) = E_opt(K_no-ext). For A = B = Q = I and any S it does:
     E_opt(K(t)) = E_opt(K_no-ext) = 1 and E_cost(K(t)) = E_cost(K_no-ext) = H at every t.
     """
     D, iterations = settings.dim, 200

@@ -56,6 +56,43 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "prop:euler_char": random_systems.euler_characteristics,
 }
 
+# What the paper prints where its source has these labels.
+NUMBERS = {
+    "lem:lqr_gradient": "Lemma 8",
+    "lem:cost_min_underdetermined": "Lemma 7",
+    "lem:extrapolation_measures_invariant": "Lemma 4",
+    "lem:extrapolation_measures_invariant_general_q": "Lemma 5",
+    "sec:prelim:extrapolation": "Section 3.3",
+    "sec:analysis:intuition": "Section 4.1",
+    "prop:no_exploration_no_extrapolation": "Proposition 1",
+    "prop:shift": "Proposition 2",
+    "lem:shift_Kpg_K2": "Lemma 9",
+    "lem:min_norm": "Lemma 1",
+    "cor:no_euc_norm_min": "Corollary 1",
+    "prop:shift_diag_q": "Proposition 3",
+    "fig:lqr_experiments_main": "Figure 2",
+    "lem:cyc_vector_generic": "Lemma 6",
+    "lem:determined_shift_infinite_horizon": "Lemma 2",
+    "lem:underdetermined_R_nonzero": "Lemma 3",
+    "app:determined_R_neq_zero": "Appendix B",
+    "thm:typical_system": "Theorem 1",
+    "lem:norm_concentration": "Lemma 10",
+    "lem:clm_cost_grad_inner_prod": "Lemma 11",
+    "smoothness_lemma": "Lemma 12",
+    "lem:in_prod_initial_states": "Lemma 13",
+    "lem:expec_in_prod_term_lower_bound": "Lemma 14",
+    "expected_grad_norm": "Lemma 15",
+    "var_prop": "Proposition 4",
+    "cov_prop": "Proposition 5",
+    "thm:genus_expansion_main_theorem": "Theorem 2",
+    "prop:euler_char": "Proposition 7",
+}
+
+
+def number_of(label: str) -> str:
+    """What a statement is called in the paper; "beyond the paper" where it is not of the paper."""
+    return NUMBERS.get(label, "beyond the paper")
+
 
 def verify(
     labels: Sequence[str] = (),

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from offspan.errors import OffspanError, as_states
 from offspan.host import is_hosted
-from offspan.problems.base import Problem, as_problem
+from offspan.problems.base import Problem, as_floating, as_problem
 from offspan.problems.variants import without_noise
 from offspan.rollout import cost, rollout
 from offspan.training.batch import Run
@@ -172,7 +172,7 @@ def _along_trajectories(problem, controller, x0s):
 
     def closed_loop(x):
         u = controller(x)
-        return problem.step(x, u), problem.stage_cost(x, u)
+        return as_floating(problem.step(x, u), x.dtype), as_floating(problem.stage_cost(x, u), x.dtype)
 
     trajectories = jax.vmap(lambda x0: rollout(problem, controller, x0))(x0s)
     return trajectories.states, trajectories.costs, *jax.vmap(jax.vmap(jax.jacobian(closed_loop)))(trajectories.states)

@@ -102,8 +102,8 @@ def train_lqr_batch(
     iterations = as_count(where, "iterations", iterations, least=0)
     every = min(as_count(where, "record_every", record_every, least=1), max(iterations, 1))
     meaning = "one number, or one for each run"
-    given = [learning_rate] * runs if is_number(learning_rate) else learning_rate
-    rates = np.asarray(as_positive_array(where, "learning_rate", given, shape=(runs,), meaning=meaning), float)
+    for_each_run = [learning_rate] * runs if is_number(learning_rate) else learning_rate
+    rates = np.asarray(as_positive_array(where, "learning_rate", for_each_run, shape=(runs,), meaning=meaning), float)
     largest = None if clip is None else as_positive(where, "clip", clip)
     counts, records = Counter(map(len, x0s)), -(-iterations // every) + 1
     said = f"{where}: {runs:,} runs of {H:,} time steps with {records:,} records each"
@@ -119,8 +119,8 @@ def train_lqr_batch(
         weights, structure = eqx.partition(Linear(np.zeros((m, n))), eqx.is_inexact_array)
         codes, made = np.full(runs, RUNNING, np.int8), np.zeros(runs, int)
         measures, K = {name: empty.copy() for name in MEASURES}, start.astype(dtype)
-        given = jax.tree.map(lambda _: K, weights), structure, codes, made, 0, recorded, empty, measures, (K, np.array(0))
-        batch = Batch(*given, asked=iterations)
+        weights = jax.tree.map(lambda _: K, weights)
+        batch = Batch(weights, structure, codes, made, 0, recorded, empty, measures, (K, np.array(0)), asked=iterations)
     else:
         batch = _restore(where, resume, recorded, (runs, m, n), dtype)
     slots = -(-CHUNK // every) + 1

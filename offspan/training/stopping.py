@@ -14,8 +14,8 @@ from offspan.errors import as_count, as_floats
 class Status(enum.IntEnum):
     """How a run ended: finished ⟺ all updates were made, converged ⟺ a stopping rule fired, diverged ⟺ a cost or an update was not finite.
 
-    An integer, which is what results store; it also compares with its name, prints as it, and in a set or as a key it is found by it. A run
-    of a batch that `on_chunk` gets may be `running` still.
+    An integer, which is what results store; it also compares with its name, and prints as it. In a set or as a key it is found by its name,
+    not by its integer: count `batch.status`, not `batch.codes`. A run of a batch that `on_chunk` gets may be `running` still.
 
     >>> import offspan
     >>> status = offspan.train_lqr(offspan.identity(1, horizon=2), offspan.basis(1), learning_rate=10.0, iterations=100).status
