@@ -1,5 +1,6 @@
 """Tasks on a cluster of real processes: the same bits as here, whatever is killed, and one sentence for what cannot run there."""
 
+import contextlib
 import io
 import json
 import os
@@ -293,6 +294,10 @@ def test_a_worker_with_another_version_refuses(tmp_path, two_workers, monkeypatc
     assert "has offspan" in said(two_workers._check_versions)
     monkeypatch.setattr(distributed.versions, "_version_cached", ours)
     two_workers._check_versions()
+    found = two_workers._client.get_versions(packages=worker.versions())
+    found["scheduler"]["packages"]["distributed"] = "2020.1.0"
+    monkeypatch.setattr(two_workers._client, "get_versions", lambda packages: found)
+    assert said(two_workers._check_versions).startswith("the scheduler has distributed 2020.1.0, but this process has")
 
 
 def test_a_worker_that_has_other_devices_refuses(two_workers, monkeypatch):
@@ -308,8 +313,9 @@ def test_a_task_that_ends_every_worker_is_given_up_by_name(tmp_path, two_workers
 
     def kill(share: float) -> None:
         if share > 0:
-            for one in two_workers._cluster.workers.values():
-                os.kill(one.pid, signal.SIGKILL)
+            for pid in [one.pid for one in two_workers._cluster.workers.values() if one.pid]:  # none while it is started anew
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     sentence = said(run, spec, tmp_path, kill, 10.0, two_workers)
     assert sentence.startswith("dim-3-horizon-3 was given up, since worker after worker ended while it ran")
@@ -330,6 +336,14 @@ def test_nobody_answers(tmp_path, monkeypatch):
     with Dask(address, say=str) as executor:
         sentence = said(run, spec_of(tmp_path, SWEEP), tmp_path, ignore, 10.0, executor)
     assert sentence.startswith(f"--cluster: no scheduler answers at {address} (")
+
+
+def test_something_listens_that_is_no_scheduler(tmp_path, monkeypatch):
+    """As at the wrong end of a tunnel: the connection is accepted, and then nothing is said."""
+    monkeypatch.setattr(cluster, "TIMEOUT", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, Dask(f"tcp://127.0.0.1:{silent.getsockname()[1]}", say=str) as executor:
+        sentence = said(run, spec_of(tmp_path, SWEEP), tmp_path, ignore, 10.0, executor)
+    assert sentence.endswith("(silent for 0.5 s); is it running?"), sentence
 
 
 @pytest.mark.parametrize(

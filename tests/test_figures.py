@@ -9,6 +9,7 @@ from types import ModuleType
 
 import matplotlib.colors as colours
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -187,7 +188,7 @@ def test_findings_follow_the_numbers():
     worse = rows.assign(normalized_cost=rows.normalized_cost.where(rows.system != "shift", 1.2))
     assert lqr.finding(worse) == "Gaussian extrapolates; identity does not; shift is not below 1 throughout"
     lost = rows.assign(normalized_cost=np.inf, normalized_optimality=np.inf)
-    assert lqr.finding(lost) == "Half of the runs of identity, shift and gaussian or more diverge"
+    assert lqr.finding(lost) == "At least half of the identity, shift and gaussian runs diverge"
     said = "At H = 200, 100% of the runs train with “gradient cut at 1” and “discount 0.3 to 1, cut at 1”, 54% with “plain”"
     assert ways.most_trained(ways.summary(stored("lqr-horizons"))) == said
 
@@ -272,10 +273,13 @@ def test_coloured_words_have_contrast_with_white():
 def test_a_figure_beside_another_says_what_changed():
     rows, before = lqr.summary(stored("lqr-long-horizon")), lqr.summary(stored("lqr"))
     lower = sum(((rows[measure] < before[measure] - 1e-6) & (rows.system == "gaussian")).sum() for measure in lqr.MEASURES)
-    said = f"H = 8 in place of 5 lowers medians: none of 8 of identity, all of 8 of shift and {lower} of 8 of gaussian"
+    said = f"H = 8 in place of 5 lowers 8 of 8 medians of shift, {lower} of 8 of gaussian and none of 8 of identity"
     assert lqr.compared(rows, before) == said
     figure = lqr.measure_bars(stored("lqr-long-horizon"), stored("lqr"))
     assert "1 of 20 gaussian systems diverged, counted as ∞" in " ".join(figure.texts[1].get_text().split())
+    several = pd.concat([rows, rows.assign(horizon=3)])
+    assert lqr.compared(several, rows) == lqr.finding(several), "some settings would be compared with themselves"
+    assert lqr.compared(rows, rows) == lqr.finding(rows), "what differs is none of D, H and η"
     other = lqr.summary(stored("lqr-random-abq"))
     assert lqr.compared(other, before).startswith(
         f"With 4 seen states, the optimality measure ends at {other.normalized_optimality[3]:.2f} for"

@@ -393,6 +393,27 @@ def test_a_model_or_module_that_changed_is_another_experiment(own):
     assert invoke("audit", own / "cart.toml", *runs)[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("named", "file"),
+    [
+        ('factory = "plant:make"', "plant/__init__.py"),
+        ('factory = "plant.models:make"', "plant/constants.py"),
+        ('gymnasium = "rooms:Mine-v0"\nhorizon = 5', "rooms.py"),
+        ('gymnasium = "Pendulum-v1"\nhorizon = 5', None),
+    ],
+)
+def test_the_code_that_a_system_names_has_a_fingerprint(tmp_path, named, file):
+    (tmp_path / "plant").mkdir()
+    for name in ("plant/__init__.py", "plant/constants.py", "plant/models.py", "rooms.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "swing.toml").write_text(SPEC.replace('factory = "own_plant:make"', named))
+    before = load_spec(tmp_path / "swing.toml").system.fingerprint
+    assert bool(before) == (file is not None)
+    if file is not None:
+        (tmp_path / file).write_text("changed = 1")
+        assert load_spec(tmp_path / "swing.toml").system.fingerprint != before
+
+
 def test_what_only_an_audit_asks_for_may_change_after_a_run(own):
     runs = ("--trust-code", "--folder", own / "runs")
     assert invoke("run", own / "swing.toml", *runs)[0] == 0

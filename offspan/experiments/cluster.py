@@ -3,6 +3,7 @@
 Text and bytes travel, and nothing else of ours is pickled: a task as TOML, arrays as .npz with a checksum.
 """
 
+import asyncio
 import contextlib
 import importlib.metadata
 import json
@@ -35,6 +36,7 @@ distributed = extra("distributed")
 
 TOPIC = "offspan"  # of the events by which workers tell how far they are
 TIMEOUT = 10.0  # seconds that a scheduler has to answer
+SILENCE = 60.0  # seconds after which one that has answered before, and may be busy, is taken for lost
 TELL_EVERY = 1.0  # seconds, at least
 FAILURES = 5  # workers that a task may lose before it is given up
 
@@ -88,25 +90,36 @@ class Dask:
                 "can run code on the workers and here; use tls://, or an SSH tunnel to localhost."
             )
         try:
+            if self.address is not None:
+                asyncio.run(asyncio.wait_for(_answer_of(self.address), TIMEOUT))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions, which are checked below
                 self._client = distributed.Client(self._cluster or self.address, timeout=TIMEOUT, set_as_default=False)
         except (OSError, TimeoutError, UnicodeError) as error:  # the last of a host name that can be none
-            raise OffspanError(f"--cluster: no scheduler answers at {self.address} ({excerpt(error)}); is it running?") from None
+            if self.address is None:
+                raise OffspanError(
+                    f"--cluster: the {self.workers} workers did not start within {TIMEOUT:g} s ({excerpt(error)}); try fewer, or again "
+                    "when this machine has less to do."
+                ) from None
+            reason = excerpt(error) if str(error) else f"silent for {TIMEOUT:g} s"
+            raise OffspanError(f"--cluster: no scheduler answers at {self.address} ({reason}); is it running?") from None
         self._client.subscribe_topic(TOPIC, lambda event: self._told.append(event[1]))
         self._check_versions()
 
     def _check_versions(self) -> None:
         """Of the workers that are there; those that come later refuse a task on their own."""
-        names = [name for name in versions() if name != "Python"]
+        names = [*(name for name in versions() if name != "Python"), "distributed"]
         found = self._client.get_versions(packages=names)
 
         def of(machine: dict[str, Any]) -> dict[str, Any]:
             return {**{name: machine["packages"][name] for name in names}, "Python": machine["host"]["python"].rsplit(".", 3)[0]}
 
         for worker, theirs in found["workers"].items():
-            if sentence := difference(worker, of(theirs), of(found["client"])):
+            if sentence := difference(f"the worker {worker}", of(theirs), of(found["client"])):
                 raise OffspanError(sentence)
+        theirs, ours = ({"distributed": found[one]["packages"]["distributed"]} for one in ("scheduler", "client"))
+        if sentence := difference("the scheduler", theirs, ours):
+            raise OffspanError(sentence)
 
 
 class _Tasks:
@@ -146,8 +159,8 @@ class _Tasks:
 
     def _count_workers(self) -> int:
         try:
-            return len(self.client.nthreads())
-        except (OSError, CancelledError):
+            return len(self.client.sync(self.client.scheduler.ncores, callback_timeout=SILENCE))
+        except (OSError, CancelledError, TimeoutError):
             raise self._lost() from None
 
     def _lost(self) -> OffspanError:
@@ -255,6 +268,12 @@ def _check_address(address: Any, said: str) -> None:
             f"{said} is {address!r}, but Dask has no certificates here: name them in its configuration under distributed.comm.tls, or use "
             "an SSH tunnel to localhost."
         )
+
+
+async def _answer_of(address: str) -> None:
+    """Returns when a scheduler has answered; Dask's client has no limit for what accepts a connection and then says nothing."""
+    comm = await distributed.comm.connect(address, **distributed.Security().get_connection_args("client"))
+    await comm.close()
 
 
 def is_exposed(address: str) -> bool:

@@ -120,7 +120,7 @@ def execute(
 
 def versions() -> dict[str, str]:
     """Of what the bits of a result depend on."""
-    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy")}
+    packages = {name: importlib.metadata.version(name) for name in ("jax", "jaxlib", "numpy", "scipy", "equinox", "optax")}
     return {"offspan": offspan.__version__, **packages, "Python": ".".join(platform.python_version_tuple()[:2])}
 
 

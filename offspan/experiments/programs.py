@@ -20,8 +20,8 @@ FLAGS = ("flags", "Features", "model name")  # in /proc/cpuinfo: what a program 
 def keep_programs(folder: Path | None = None) -> None:
     """From here on jax keeps what it compiles in `folder`, by default ~/.cache/offspan, and loads it from there.
 
-    Nothing changes where jax was told another folder (`JAX_COMPILATION_CACHE_DIR`), or to keep nothing
-    (`JAX_ENABLE_COMPILATION_CACHE=false`), or where others may write to the folder.
+    Nothing changes where jax was told another folder (`JAX_COMPILATION_CACHE_DIR`), or where others may write to this one; jax keeps
+    nothing where it was told so (`JAX_ENABLE_COMPILATION_CACHE=false`). Emptying the folder is safe at any time.
     """
     if jax.config.jax_compilation_cache_dir is not None:  # pyright: ignore[reportAttributeAccessIssue]
         return
@@ -32,11 +32,11 @@ def keep_programs(folder: Path | None = None) -> None:
             private.mkdir(mode=0o700, exist_ok=True)
             if not _is_private(private):
                 return
-        _remove_oldest(folder)
         warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")  # it is compiled again
         jax.config.update("jax_compilation_cache_dir", str(own))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        _remove_oldest(folder)
 
 
 def _usual_folder() -> Path:
@@ -62,7 +62,10 @@ def _is_private(folder: Path) -> bool:
 
 
 def _remove_oldest(folder: Path) -> None:
-    kept = [(found.stat(), found) for found in folder.glob("*/*-cache")]
+    kept = []
+    for found in folder.glob("*/*-cache"):
+        with suppress(FileNotFoundError):  # another process has just removed it
+            kept.append((found.stat(), found))
     size = sum(status.st_size for status, _ in kept)
     for status, path in sorted(kept, key=lambda one: one[0].st_mtime):
         if size <= MOST:

@@ -81,7 +81,7 @@ class SystemSpec(Spec):
         """Whether the last state is where `success` says, which is in the function's docstring; None where it says nothing."""
         intervals, names, angles = self.intervals("success", problem), problem.coordinates, self.angles
         if wrong := [d for d in angles if d not in intervals]:
-            raise OffspanError(f"`angles` names coordinate {wrong[0]}, of which `success` says nothing; leave it out.")
+            raise OffspanError(f"{self.name}: `angles` names coordinate {wrong[0]}, of which `success` says nothing; leave it out.")
 
         def success(x):
             inside = jnp.asarray(True)

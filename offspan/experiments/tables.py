@@ -126,10 +126,19 @@ class SystemTable(Strict):
             raise OffspanError(f"`system` names a file, {self.label!r}, which other machines may not have; use --cluster local:N.")
 
     def _current_fingerprint(self) -> str:
-        """Of the model's file, or the module's where it lies in the folder; else empty."""
-        named = self.mujoco or (f"{self.factory.partition(':')[0].replace('.', '/')}.py" if self.factory else None)
-        path = None if named is None else Path(self.folder) / named
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None and path.is_file() else ""
+        """Of the model's file, or of the module or package that is named, where it lies in the folder; else empty."""
+        code = self.factory or (self.gymnasium if ":" in (self.gymnasium or "") else None)
+        if self.mujoco is not None:
+            files = [Path(self.folder) / self.mujoco]
+        elif code is not None:
+            package = Path(self.folder) / code.partition(":")[0].partition(".")[0]
+            files = [package.with_name(f"{package.name}.py"), *sorted(package.rglob("*.py"))]
+        else:
+            files = []
+        found = {str(path.relative_to(self.folder)): path.read_bytes() for path in files if path.is_file()}
+        if len(found) == 1:
+            return hashlib.sha256(*found.values()).hexdigest()
+        return hashlib.sha256(repr(found).encode()).hexdigest() if found else ""
 
     def _quadratic(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
         away = X if self.target is None else X - np.asarray(self.target)

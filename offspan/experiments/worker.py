@@ -65,12 +65,12 @@ def devices() -> int:
     return max(jax.config.jax_num_cpu_devices, 1)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def difference(worker: str, theirs: dict[str, str | None], ours: dict[str, str]) -> str | None:
-    """What a worker has in another version than the client, in one sentence."""
+def difference(who: str, theirs: dict[str, str | None], ours: dict[str, str]) -> str | None:
+    """What a worker or the scheduler has in another version than the client, in one sentence."""
     for name, version in ours.items():
         if theirs.get(name) != version:
             has = f"{name} {theirs[name]}" if theirs.get(name) else f"no {name}"
-            return f"the worker {worker} has {has}, but this process has {version}; results would differ, so install the same on both."
+            return f"{who} has {has}, but this process has {version}; results would differ, so install the same on both."
     return None
 
 
@@ -97,7 +97,7 @@ def perform(worker: str, work: str, text: str, task: str, asked: str, given: Seq
 
 def _start_jax(worker: str, client: dict[str, Any]) -> None:
     """As the client has it."""
-    if sentence := difference(worker, dict(versions()), client["versions"]):
+    if sentence := difference(f"the worker {worker}", dict(versions()), client["versions"]):
         raise OffspanError(sentence)
     keep_programs()
     jax.config.update("jax_enable_x64", True)

@@ -96,27 +96,33 @@ def finding(rows: pd.DataFrame) -> str:
             else []
         ),
         *([does(systems["in part"], "is not below 1 throughout", "are not below 1 throughout")] if systems["in part"] else []),
-        *([f"half of the runs of {listed(systems['diverge'])} or more diverge"] if systems["diverge"] else []),
-        *([f"in some settings half of the runs of {listed(some)} or more diverge"] if (some := systems["diverge in part"]) else []),
+        *([f"at least half of the {listed(systems['diverge'])} runs diverge"] if systems["diverge"] else []),
+        *([f"in some settings at least half of the {listed(some)} runs diverge"] if (some := systems["diverge in part"]) else []),
     ]
     said = "; ".join(parts) or "the measures are not defined here"
     return said[0].upper() + said[1:]
 
 
 def compared(rows: pd.DataFrame, before: pd.DataFrame) -> str:
-    """In how many settings the medians of both measures are below those of a sweep that differs in one number; of a sweep of other
-    systems, where they end."""
-    changed = [letter for letter in ("D", "H", "η") if set(rows[SWEPT[letter]]) != set(before[SWEPT[letter]])]
+    """In how many settings the medians of both measures are below those of a sweep of the same systems with another dimension, horizon or
+    learning rate; of a sweep of other systems, where they end; else the finding of these rows alone."""
+    values = {letter: [set(frame[SWEPT[letter]]) for frame in (before, rows)] for letter in ("D", "H", "η")}
+    changed = [letter for letter, (earlier, now) in values.items() if earlier != now]
     both = rows.merge(before, on=["system", "seen"], suffixes=("", "_before"))
-    if len(changed) == 1 and len(both) == len(rows):
+    if len(changed) == 1 and len(both) == len(rows) and all(len(one) == 1 for pair in values.values() for one in pair):
         lower = pd.concat([both.assign(lower=both[m] < both[f"{m}_before"] - 1e-6) for m in MEASURES]).groupby("system", sort=False).lower
-        parts = [f"{'all' if one.all() else one.sum() or 'none'} of {len(one)} of {system}" for system, one in lower]
-        (earlier, now), letter = (frame[SWEPT[changed[0]]].iloc[0] for frame in (before, rows)), changed[0]
-        return f"{letter} = {now:g} in place of {earlier:g} lowers medians: {listed(parts)}"
+        counts = lower.agg(["sum", "count"]).sort_values("sum", ascending=False, kind="stable")
+        (_, most), *fewer = counts.iterrows()
+        parts = [f"{most['sum']} of {most['count']} medians of {counts.index[0]}"]
+        parts += [f"{some['sum'] or 'none'} of {some['count']} of {system}" for system, some in fewer]
+        earlier, now = (frame[SWEPT[changed[0]]].iloc[0] for frame in (before, rows))
+        return f"{changed[0]} = {now:g} in place of {earlier:g} lowers {listed(parts)}"
+    if set(rows.system) & set(before.system):
+        return finding(rows)
     every = pd.concat([rows, before])
     most = every.sort_values(MEASURES[0])[lambda frame: frame.seen == frame.seen.max()]
     ends = [f"{number(value, '.2f')} for {system}" for system, value in zip(most.system, most[MEASURES[0]], strict=True)]
-    return f"With {every.seen.max():g} seen states, the optimality measure ends at {listed(ends)}"
+    return f"With {every.seen.max():g} seen state{'s' if every.seen.max() > 1 else ''}, the optimality measure ends at {listed(ends)}"
 
 
 def _lost(rows: pd.DataFrame) -> str:
