@@ -164,8 +164,8 @@ def test_colours_can_be_told_apart(reader):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("pendulum", "all 5 unseen states to within 0.25 rad of the target, the non-extrapolating controller none of 5"),
-        ("quadcopter-below", "4 of 5 unseen states to within 0.25 m of the target, the non-extrapolating controller none of 5"),
+        ("pendulum", "all 5 unseen states to within 0.25 rad of the target, the non-extrapolating controller none"),
+        ("quadcopter-below", "4 of 5 unseen states to within 0.25 m of the target, the non-extrapolating controller none"),
         ("quadcopter-further", "9 of 10 unseen states"),
         ("quadcopter-distance", "3 of 5 unseen states"),
     ],
@@ -314,7 +314,7 @@ def test_a_map_of_success_has_two_named_colours_and_one_of_cost_a_limit():
 
 
 def test_costs_that_overflow_are_hatched_and_huge_ones_do_not_take_all_shades():
-    """Six decades of cost are told apart; the states to add alone are orange."""
+    """Six decades of cost are told apart; the states to add alone are olive."""
     found = region([[1e-5, 1.0], [np.inf, 1e27]], False)
     _, ax = subplots(4.0, 3.0)
     named = maps.draw_region(ax, found)

@@ -25,7 +25,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import offspan
-from offspan.report.drawing import GREEN, ORANGE, heading, readable, styled
+from offspan.report.drawing import GREEN, OLIVE, heading, readable, styled
 from offspan.systems.gymnasium import from_gymnasium
 
 SEEN = jnp.array([[0.3, 0.0], [-0.3, 0.0]])  # angle from upright [rad], angular velocity [rad/s]
@@ -79,7 +79,7 @@ def one_seed(seed: int, iterations: int, states: int, points: int) -> dict[str, 
 def figure(results: pd.DataFrame) -> Figure:
     drawn = Figure(figsize=(6.6, 3.8))
     axes = drawn.subplots()
-    for column, colour, name in (("suggested", GREEN, "+ 2 suggested states"), ("random", ORANGE, "+ 2 random states")):
+    for column, colour, name in (("suggested", GREEN, "+ 2 suggested states"), ("random", OLIVE, "+ 2 random states")):
         for _, row in results.iterrows():
             axes.plot([0, 1], 100 * np.asarray(row[["before", column]], float), color=colour, alpha=0.35, linewidth=1)
         median = 100 * results[column].median()

@@ -14,7 +14,7 @@ import offspan
 from offspan.audit import Audit, Outcome
 from offspan.files import atomic_write_text
 from offspan.maps import ExtrapolationMap
-from offspan.report.drawing import CATEGORIES, DASHES, GREEN, LOWER, ORANGE, heading, legend_below, log_axis, styled, subplots
+from offspan.report.drawing import CATEGORIES, DASHES, GREEN, INKY, LOWER, OLIVE, heading, legend_below, log_axis, styled, subplots
 from offspan.report.maps import LOOKS, draw_region
 from offspan.report.page import TEMPLATES, Picture, check_target, picture
 from offspan.report.tables import Table, number
@@ -22,8 +22,8 @@ from offspan.suggestions import NEAR
 
 MARKS: dict[str, dict[str, Any]] = {
     "seen": LOOKS["seen"],
-    "worst": {"marker": "X", "facecolor": "black", "edgecolor": "white"},
-    "to add": {"marker": "D", "facecolor": ORANGE, "edgecolor": "black"},
+    "worst": {"marker": "X", "facecolor": INKY, "edgecolor": "white"},
+    "to add": {"marker": "D", "facecolor": OLIVE, "edgecolor": "black"},
 }
 
 
@@ -85,7 +85,7 @@ def summary_table(audit: Audit) -> Table:
         f"{len(audit.states):,} states drawn uniformly from {region}. Success: {audit.criterion}. Near: within {NEAR:.0%} of its width "
         "of a state that the controller visits from the states it was trained on."
     )
-    return Table("Share that succeeds, and what it costs", ["", "all", "near", "far", "median J", "90 % quantile of J"], rows, note)
+    return Table("Share that succeeds, and what it costs", ["", "all", "near", "far", "median J", "90% of J ≤"], rows, note)
 
 
 def worst_table(audit: Audit) -> Table:
@@ -160,11 +160,11 @@ def curve_figure(audit: Audit) -> Figure:
     figure, ax = subplots(6.4, 3.8)
     ax.plot(audit.coverage.distance, 100 * audit.coverage.success, color=GREEN, marker="o")
     ax.axvline(NEAR, color="0.6", linewidth=0.8, zorder=0)
-    ax.annotate("near →| far", (NEAR, 0.01), (0, 2), ("data", "axes fraction"), "offset points", ha="center", fontsize=8, color="0.25")
+    ax.annotate("near →| far", (NEAR, 0.01), (0, 2), ("data", "axes fraction"), "offset points", ha="center", fontsize=8, alpha=0.75)
     ax.set(
         xlabel="distance to what training visits [widths of the region]", ylabel="succeeds [%], better ↑", ylim=(-3, 103), xlim=(0, None)
     )
-    near, far = (f"{100 * share:.0f} %" if share == share else "–" for share in (audit.near, audit.far))
+    near, far = (f"{share:.0%}" if share == share else "–" for share in (audit.near, audit.far))
     heading(figure, f"{near} of what is near to what training visits succeeds, {far} of the rest")
     return figure
 
@@ -174,11 +174,28 @@ def trajectory_figure(audit: Audit) -> Figure:
     """At most six coordinates, those of the region first."""
     shown = list(dict.fromkeys([*audit.region, *range(len(audit.coordinates))]))[:6]
     figure, axes = subplots(10.0, 2.2 * len(shown) + 1.0, len(shown), 1, sharex=True, squeeze=False)
+    leaving = np.zeros(len(audit.worst), bool)
     for ax, d in zip(axes[:, 0], shown, strict=True):
         for i, one in enumerate(audit.worst):
             ax.plot(np.asarray(one.states)[:, d], color=CATEGORIES[i % 8], linestyle=DASHES[i % 4], label=f"{i + 1}")
         ax.set_ylabel(audit.coordinates[d])
+        values = np.stack([np.asarray(one.states)[:, d] for one in audit.worst])
+        low, high = _window(values, audit.region.get(d))
+        beyond = ~np.all((values >= low) & (values <= high), axis=1)
+        if beyond.any():
+            ax.set_ylim(low, high)
+            leaving |= beyond
     axes[-1, 0].set_xlabel("time step h")
     legend_below(axes[0, 0], len(audit.worst), title="worst state")
-    heading(figure, "Trajectories from the worst states")
+    ends = f": {leaving.sum()} of {len(leaving)} grow far beyond the region" if leaving.any() else ""
+    heading(figure, f"Trajectories from the worst states{ends}", "lines that end at an edge go on beyond it" if leaving.any() else "")
     return figure
+
+
+def _window(values: np.ndarray, interval: tuple[float, float] | None) -> tuple[float, float]:
+    """What an axis shows of trajectories of which some may grow beyond all bounds: the interval of the region and the middle of the values,
+    and as much again on both sides."""
+    finite = values[np.isfinite(values)]
+    ends = [*np.quantile(finite, [0.25, 0.75]), *(interval or ())] if len(finite) else [0.0, 0.0]
+    low, high = min(ends), max(ends)
+    return low - max(high - low, 1e-9), high + max(high - low, 1e-9)

@@ -18,10 +18,11 @@ from matplotlib.transforms import offset_copy
 # Seen and unseen states have these two colours of Okabe and Ito's, which colour-blind readers can tell apart, and nothing else has.
 SEEN, UNSEEN = "#0072B2", "#D55E00"
 # All that is neither, in this order; hatches, markers and dashes carry the differences into black and white.
-CATEGORIES = GREEN, ORANGE, PINK, GREY, BROWN, TEAL, WINE, BLACK = (
-    *("#009E73", "#E69F00", "#CC79A7", "#6E6E6E"),
+CATEGORIES = GREEN, OLIVE, PINK, GREY, BROWN, TEAL, WINE, BLACK = (
+    *("#009E73", "#999933", "#CC79A7", "#6E6E6E"),
     *("#7A4B1E", "#7FC8B8", "#882255", "#000000"),
 )
+INKY, BEHIND_WORDS = "#010101", "#fefefe"  # a black and a white of their own: see `page.vector`
 MARKERS = "osD^vP*X"
 DASHES = ("-", "--", "-.", ":")
 SCALE = "1 = no extrapolation, 0 = perfect"

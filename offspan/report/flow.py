@@ -6,7 +6,7 @@ from itertools import cycle
 import pandas as pd
 from matplotlib.figure import Figure
 
-from offspan.report.drawing import GREEN, LOWER, ORANGE, PINK, SCALE, heading, label_ends, legend_below, listed, styled, subplots
+from offspan.report.drawing import GREEN, LOWER, OLIVE, PINK, SCALE, heading, label_ends, legend_below, listed, styled, subplots
 from offspan.theory.illustrations import Columns
 
 
@@ -46,7 +46,7 @@ def horizons_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     figure, ax = subplots(7.4, 4.4)
     finite = data[data.periods < math.inf]
     ends = []
-    for (dim, line), colour, marker in zip(finite.groupby("dim"), cycle((GREEN, ORANGE, PINK)), cycle("os^")):
+    for (dim, line), colour, marker in zip(finite.groupby("dim"), cycle((GREEN, OLIVE, PINK)), cycle("os^")):
         limit = data[(data.dim == dim) & (data.periods == math.inf)].flow.item()
         ax.plot(line.periods, line.flow, f"{marker}-", color=colour, markersize=4)
         ends += [(limit, f"flow, D = {dim:g}: to {limit:.4f}", colour), (line.one_step.iloc[-1], f"one step, D = {dim:g}: to 0", colour)]

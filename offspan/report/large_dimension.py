@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from offspan.report.drawing import BLACK, BROWN, GREEN, GREY, ORANGE, PINK, TEAL, heading, label_ends, log_axis, styled, subplots
+from offspan.report.drawing import BLACK, BROWN, GREEN, GREY, OLIVE, PINK, TEAL, heading, label_ends, log_axis, styled, subplots
 from offspan.theory.illustrations import Columns
 
 SETS = ("in a cone about one direction", "orthogonal, of unequal lengths", "in a plane")
@@ -15,7 +15,7 @@ def leading_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     """E‖∇J‖² over H with its limit and the theorem's bound; and how soon all quantities come to their leading order."""
     data = pd.DataFrame(columns)
     figure, (left, right) = subplots(10.0, 4.2, 1, 2)
-    for D, colour, marker in ((data.dim.min(), ORANGE, "s"), (data.dim.max(), GREEN, "o")):
+    for D, colour, marker in ((data.dim.min(), OLIVE, "s"), (data.dim.max(), GREEN, "o")):
         line = data[data.dim == D]
         left.plot(line.horizon, line.exact_norm, marker, color=colour, markersize=5, label=f"exact, D = {D:g}")
     left.plot(line.horizon, line.norm_limit, color="black", label="H(H+1)²(H+2)/3, the limit for large D")
@@ -27,7 +27,7 @@ def leading_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     longest = data[data.horizon == data.horizon.max()]
     looks = {
         "alignment": ("a", GREEN, "o-"),
-        "cost": (r"$\mathrm{E}\langle\nabla E_{\mathrm{cost}}, \nabla J\rangle$", ORANGE, "D-."),
+        "cost": (r"$\mathrm{E}\langle\nabla E_{\mathrm{cost}}, \nabla J\rangle$", OLIVE, "D-."),
         "curvature": ("b", PINK, "s--"),
     }
     ends = []
@@ -50,7 +50,7 @@ def state_sets_figure(columns: Columns, dim: int, horizon: int) -> tuple[Figure,
     figure, ax = subplots(6.8, 4.4)
     line = data.sort_values("participation")
     ax.plot(line.participation, line.gain, color="black", linewidth=1.2, label="the exact law, through tr Σ and tr Σ²")
-    for (kind, group), colour, marker in zip(data.groupby("kind"), (GREEN, ORANGE, PINK), "osD", strict=False):
+    for (kind, group), colour, marker in zip(data.groupby("kind"), (GREEN, OLIVE, PINK), "osD", strict=False):
         error, label = 4 * group.standard_error, f"simulated: states {SETS[int(kind)]}"  # pyright: ignore[reportArgumentType]
         ax.errorbar(group.participation, group.simulated, yerr=error, fmt=marker, color=colour, markersize=5, capsize=2, label=label)
     ax.axhline(data.gain_by_number.iloc[0], color=GREY, linestyle="--", linewidth=1.2)
@@ -78,7 +78,7 @@ def subcritical_figure(limits: Columns, simulated: Columns) -> tuple[Figure, pd.
         line = curves[curves.horizon == H]
         ax.plot(line.q, line.gain, color=colour, linestyle=style)
         ends.append((line.gain.iloc[-1], "H → ∞: (1+q)²" if np.isinf(H) else f"H = {H:g}", colour))
-    for (D, group), colour, marker, aside in zip(points.groupby("dim"), (ORANGE, GREY), "so", (-0.006, 0.006), strict=False):
+    for (D, group), colour, marker, aside in zip(points.groupby("dim"), (OLIVE, GREY), "so", (-0.006, 0.006), strict=False):
         reach, label = [group.gain - group.low, group.high - group.gain], f"single systems, D = {D:g}, H = 60: median, quartiles"
         ax.errorbar(group.q + aside, group.gain, yerr=reach, fmt=marker, color=colour, markersize=4, capsize=2, label=label)
     ax.plot(1, 4, "o", markerfacecolor="white", color="black")

@@ -19,7 +19,7 @@ from offspan.report.drawing import (
     GREEN,
     GREY,
     LOWER,
-    ORANGE,
+    OLIVE,
     PINK,
     heading,
     label_ends,
@@ -40,7 +40,7 @@ FINALS = (*MEASURES, "excess_training_cost", "cost")  # reported for the end of 
 SYSTEM = ("A", "B", "Q", "R")
 SWEPT = {"D": "dim", "H": "horizon", "η": "learning_rate", "seen": "seen"}  # as figures call the coordinates of a result
 EXPECTED = {"identity": "= 1", "shift": "< 1", "gaussian": "< 1"}
-SYSTEM_COLOURS = {"identity": GREY, "shift": ORANGE, "gaussian": GREEN, "gaussian-abq": PINK}
+SYSTEM_COLOURS = {"identity": GREY, "shift": OLIVE, "gaussian": GREEN, "gaussian-abq": PINK}
 HATCHES = {"identity": "", "shift": "//", "gaussian": "..", "gaussian-abq": "xx"}
 TITLES = {
     "normalized_optimality": r"optimality measure  $E_{\mathrm{opt}}(K)\,/\,E_{\mathrm{opt}}(K_{\mathrm{no\!-\!ext}})$",
@@ -238,7 +238,8 @@ def measure_bars(result: xr.Dataset, beside: xr.Dataset | None = None) -> Figure
     said = finding(rows) if beside is None else compared(summary(result), summary(beside))
     heading(figure, f"{quick_mark(result)}{said}", _settings(result, said_elsewhere=several) + _lost(summary(result)))
     entries = len(bars) + (f"flow_{MEASURES[0]}" in rows)
-    legend_below(axes[0], entries if len(bars) <= 4 else -(-entries // 2))
+    columns = entries if len(bars) <= 4 else -(-entries // 2)
+    legend_below(axes[0], columns, handleheight=1.5, handlelength=2.5)  # so that hatches can be told apart
     return figure
 
 
@@ -279,7 +280,7 @@ def measure_curves(result: xr.Dataset) -> Figure:
                 log_axis(ax, "y")
                 ax.set_ylim(0.8 * max(finite.low.min(), low / 30), 1.3 * high)
             else:
-                ax.set_ylim(0.0, 1.1 * high)
+                ax.set_ylim(0.0, max(1.1 * high, 1.05 * finite.high[np.isfinite(finite.high)].max()))
             no_extrapolation(ax, named=ax is row[0], side="left")
             for i, (system, runs) in enumerate(lost):
                 said = f"{system}: {runs} of {result.sizes['seed']} runs diverged"

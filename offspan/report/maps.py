@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,7 +13,7 @@ from matplotlib.patheffects import withStroke
 
 from offspan.errors import OffspanError
 from offspan.maps import ExtrapolationMap
-from offspan.report.drawing import GREEN, LOWER, SEEN, UNSEEN, heading, log_axis, styled, subplots
+from offspan.report.drawing import GREEN, INKY, LOWER, SEEN, UNSEEN, heading, log_axis, styled, subplots
 
 FAILS, WORKS = "#5A5A5A", "#D6EFE6"  # two colours that also differ in grey
 LOOKS: dict[str, dict[str, Any]] = {
@@ -22,6 +23,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 OVERFLOWS: dict[str, Any] = {"facecolor": "white", "edgecolor": "0.35", "hatch": "xxxx", "linewidth": 0}
 LOWEST = 0.05  # the share of the cheapest states that colours do not tell apart: about the target, costs go to 0
 RANGE = 1e6  # of costs that colours tell apart
+GREYS = matplotlib.colormaps["Greys"].with_extremes(over=INKY)
 
 
 @styled
@@ -112,7 +114,7 @@ def draw_region(ax: Axes, found: ExtrapolationMap, success: ExtrapolationMap | N
         ends = (low > finite.min(), high < finite.max())
         norm, extend = LogNorm(low, high), {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[ends]
     ax.patch.set(**OVERFLOWS)
-    image = ax.pcolormesh(*found.axes, np.where(np.isfinite(found.values), found.values, np.nan).T, cmap="Greys", norm=norm, **mesh)
+    image = ax.pcolormesh(*found.axes, np.where(np.isfinite(found.values), found.values, np.nan).T, cmap=GREYS, norm=norm, **mesh)
     bar = ax.figure.colorbar(image, ax=ax, label=f"cost J of the initial state, {LOWER}", extend=extend)
     if positive:
         log_axis(bar.ax, "y")

@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from offspan.experiments.network import is_near, near_the_target
 from offspan.report.drawing import (
+    BEHIND_WORDS,
     GREEN,
     GREY,
     LEFT,
@@ -39,7 +40,7 @@ GROUPS = {"seen": SEEN, "unseen": UNSEEN}
 PAPER = {"pendulum": 0.003, "quadcopter-below": 0.032}  # the medians of five seeds that [R24, fig:pend_and_quad_experiments_main] prints
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # of the horizon
 FRAMES = 50  # of an animation
-CLEAR = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8}  # behind words on lines
+CLEAR = {"facecolor": BEHIND_WORDS, "edgecolor": "none", "pad": 1.0, "alpha": 0.8}  # behind words on lines
 
 
 def report(result: xr.Dataset, beside: xr.Dataset | None) -> Report:
@@ -82,7 +83,8 @@ def finding(result: xr.Dataset) -> str:
     near = near_the_target(result.attrs["problem"])
     (learned, count), (baseline, _) = (reached(result, objective, "unseen") for objective in SHOWN)
     seen, all_seen = reached(result, "policy_gradient", "seen")
-    said = f"Policy gradient brings {_of(learned, count)} unseen states to {near}, the non-extrapolating controller {_of(baseline, count)}"
+    others = _of(baseline, count) if baseline else "none"
+    said = f"Policy gradient brings {_of(learned, count)} unseen states to {near}, the non-extrapolating controller {others}"
     return said + (f"; of the seen states policy gradient brings {_of(seen, all_seen)}" if seen < all_seen else "")
 
 
@@ -235,7 +237,7 @@ def states_figure(result: xr.Dataset) -> Figure:
 @styled
 def time_figure(result: xr.Dataset) -> Figure:
     """States through time: 0, 20, …, 100 % of the horizon, for both controllers  [R24, fig:pend_experiments_states_through_time]."""
-    figure = Figure(figsize=(13.0, 5.2))
+    figure = Figure(figsize=(10.5, 4.6))
     for row, objective in enumerate(SHOWN):
         for column, share in enumerate(SHARES):
             ax = _axes(figure, result, len(SHOWN), len(SHARES), row * len(SHARES) + column + 1)
@@ -262,7 +264,7 @@ def animation(result: xr.Dataset) -> list[Any]:
     canvas = FigureCanvasAgg(figure)
     axes = {objective: _axes(figure, result, 1, 2, place) for place, objective in enumerate(SHOWN, start=1)}
     for objective, ax in axes.items():
-        ends = f"{_of(*reached(result, objective, 'unseen'))} unseen end {near_the_target(result.attrs['problem'])}"
+        ends = f"{_of(*reached(result, objective, 'unseen'))} unseen end\n{near_the_target(result.attrs['problem'])}"
         ax.set_title(f"{OBJECTIVES[objective]}\n{ends}", fontsize=8)
     figure.legend(handles=_handles(result, scene_of(result).has_walls), loc="lower center", ncols=4, fontsize=8)
     seconds = figure.text(0.5, 0.95, "", ha="center", fontsize=10)
@@ -307,7 +309,7 @@ def curves_figure(result: xr.Dataset) -> Figure:
         for some in np.split(order, np.flatnonzero(np.diff(at[order]) > 0.25 * last) + 1) if len(runs) else ():
             said = f"▲ {short(float(peaks[some].max()))}" + (f", largest of {len(some)}" if len(some) > 1 else "")
             middle = np.clip(at[some].mean(), 0.2 * last, 0.8 * last)
-            place = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "fontsize": 7, "bbox": CLEAR}
+            place = {"xycoords": ("data", "axes fraction"), "ha": "center", "va": "top", "fontsize": 8, "bbox": CLEAR}
             ax.annotate(said, (float(middle), 0.995), **place)
     log_axis(axes[0], "y")
     axes[0].set_ylim(top=top)
@@ -325,7 +327,7 @@ def _kept(result: xr.Dataset) -> str:
     if not len(costs):
         return f"All {diverged} runs of policy gradient diverged"
     low, high = short(float(costs.min())), short(float(costs.max()))
-    return f"Policy gradient ends at a cost of {low if low == high else f'{low} to {high}'} over the seen states{ends}"
+    return f"The best controller of policy gradient costs {low if low == high else f'{low} to {high}'} over the seen states{ends}"
 
 
 def _kept_at(curves: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -393,8 +395,8 @@ def distribution_figure(result: xr.Dataset) -> Figure:
     for share, value in zip((0.25, 0.5, 0.75), quartiles(result.normalized_cost).values, strict=True):
         if np.isfinite(value):
             ax.plot(value, share, "o", color=colour, markersize=5)
-            place = {"textcoords": "offset points", "ha": "right", "fontsize": 8, "bbox": CLEAR}
-            ax.annotate(f"{share:.0%} of seeds: {value:.2g}", (value, share), (-8, 2), **place)
+            place = {"textcoords": "offset points", "ha": "left", "va": "top", "fontsize": 8, "bbox": CLEAR}
+            ax.annotate(f"{share:.0%} of seeds: {value:.2g}", (value, share), (8, -3), **place)
     if (said := paper_number(result)) is not None:
         ax.axvline(said, color="black", linestyle=":", linewidth=1.2)
         text = f"the paper: {said:g}\n({np.mean(measures <= said):.0%} of seeds are at or below)"
@@ -414,7 +416,9 @@ def distribution_figure(result: xr.Dataset) -> Figure:
 
 def _spread(result: xr.Dataset) -> str:
     """The normalised cost measure over seeds."""
-    seeds = result.sizes["seed"]
+    seeds, (_, median, high) = result.sizes["seed"], quartiles(result.normalized_cost).values
+    if seeds > 1 and np.isfinite(high):
+        return f"Half of {seeds} seeds have a normalised cost measure of at most {median:.2g}, three quarters of at most {high:.2g}"
     return f"Normalised cost measure {measure_text(result)}, " + ("of one seed" if seeds == 1 else f"median (quartiles) of {seeds} seeds")
 
 

@@ -8,7 +8,20 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from offspan.report.drawing import BLACK, CATEGORIES, DASHES, LOWER, MARKERS, heading, label_ends, legend_below, log_axis, styled, subplots
+from offspan.report.drawing import (
+    BLACK,
+    CATEGORIES,
+    DASHES,
+    LOWER,
+    MARKERS,
+    heading,
+    label_ends,
+    legend_below,
+    log_axis,
+    readable,
+    styled,
+    subplots,
+)
 from offspan.report.results import DIVERGED, Report, quick_mark
 from offspan.report.tables import Table, from_columns, number
 from offspan.report.ways import most_trained, with_whiskers
@@ -103,9 +116,8 @@ def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
         right.scatter(x, np.where(np.isfinite(worst), worst, np.nan), color=CATEGORIES[i % 8], marker="_", s=60)
         infinite = x[np.isinf(worst)]
         for place in infinite:
-            right.annotate(
-                "▲ ∞", (place, 0.995), xycoords=("data", "axes fraction"), color=CATEGORIES[i % 8], ha="center", va="top", fontsize=8
-            )
+            look = {"color": readable(CATEGORIES[i % 8]), "ha": "center", "va": "top", "fontsize": 8}
+            right.annotate("▲ ∞", (place, 0.995), xycoords=("data", "axes fraction"), **look)
     left.set(title="runs that trained", ylabel="share [%], better ↑", ylim=(-3, 103))
     right.set(title="the cost of these on U: median, quartiles, worst", ylabel=f"J(U) over that of training on U, {LOWER}")
     right.title.set_fontsize(9)

@@ -21,6 +21,7 @@ from offspan.experiments.registry import load_preset, preset_of
 from offspan.experiments.spec import Spec, to_toml
 from offspan.experiments.store import RunFolder, beside, find_run, find_runs
 from offspan.files import atomic_write_text, check_writable, excerpt, read_bytes, sentence
+from offspan.report.drawing import BEHIND_WORDS
 from offspan.report.paper import EXPERIMENTS, Finding, findings
 from offspan.report.results import report
 from offspan.report.tables import Table
@@ -28,7 +29,11 @@ from offspan.report.theory import LEAST_AGREEING, STATEMENTS, intuition_figure, 
 from offspan.theory.illustrations import intuition
 from offspan.theory.verify import number_of
 
-INK = "svg { color: #1f2328; fill: currentColor } @media (prefers-color-scheme: dark) { svg { color: #e6e9ed } }"
+# Black is the page's ink and `BEHIND_WORDS` its paper, light or dark; of other colours, a black that means a value is `drawing.INKY`.
+INK = (
+    "svg { color: #1f2328; fill: currentColor; --paper: #ffffff } "
+    "@media (prefers-color-scheme: dark) { svg { color: #e6e9ed; --paper: #14181d } }"
+)
 PLAIN = " '/:;,.=()<>-+!*~_{}@"  # characters that are frequent in an SVG and allowed in a data address
 CLAIM = ("label", "text", "measured", "relation", "predicted", "route", "verdict")  # the fields of a stored claim that are shown
 TEMPLATES = jinja2.Environment(
@@ -160,7 +165,7 @@ def vector(figure: Figure) -> str:
     with matplotlib.rc_context({"svg.hashsalt": "offspan", "svg.fonttype": "path"}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     drawn = file.getvalue()
-    drawn = drawn[drawn.index("<svg") :].replace("#000000", "currentColor").replace('"', "'")
+    drawn = drawn[drawn.index("<svg") :].replace("#000000", "currentColor").replace(BEHIND_WORDS, "var(--paper)").replace('"', "'")
     drawn = re.sub(r" d='[^']*'", lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), drawn)  # a hundredth of a point is enough
     return re.sub(r"\s+", " ", drawn).replace("<defs>", f"<style>{INK}</style><defs>", 1)
 

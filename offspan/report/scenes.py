@@ -75,7 +75,7 @@ def _room(ax: Any, result: xr.Dataset) -> None:
     for axis, coordinate in zip((ax.xaxis, ax.yaxis, ax.zaxis), system_of(result).coordinates, strict=False):
         axis.set_label_text(coordinate.label, fontsize=8)
         axis.labelpad = -5
-    ax.tick_params(labelsize=6, pad=-3)
+    ax.tick_params(labelsize=8, pad=-2)
     for axis, below, above in zip((ax.xaxis, ax.yaxis, ax.zaxis), low, high, strict=True):
         ticks, space = MaxNLocator(4).tick_values(below, above), 0.12 * (above - below)
         axis.set_ticks([tick for tick in ticks if below + space < tick < above - space])  # at the corners, those of two axes would collide
@@ -130,10 +130,11 @@ def _draw_markers(ax: Axes, result: xr.Dataset, states: np.ndarray, colour: str)
 
 
 def _with_fewer_labels(ax: Any, labelled: bool) -> None:
+    ax.tick_params(labelsize=7)
     for axis in (ax.xaxis, ax.yaxis, *([ax.zaxis] if hasattr(ax, "zaxis") else [])):
         if labelled:
             ticks = axis.get_ticklocs()
-            axis.set_ticks(ticks[[0, -1]] if axis is not ax.yaxis else ticks[-1:])  # which is seen from the side
+            axis.set_ticks(ticks[-1:] if ax.name == "3d" and axis is not ax.zaxis else ticks[[0, -1]])  # depth is seen from the side
         else:
             axis.set_ticklabels([])
             axis.set_label_text("")

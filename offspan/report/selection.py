@@ -251,14 +251,14 @@ def methods_figure(result: xr.Dataset) -> Figure:
     finite = finite[np.isfinite(finite) & (finite > 0)]
     least, most = (finite.min(), np.quantile(finite, 0.98)) if len(finite) else (0.1, 1.0)  # where all diverged, or all are optimal
     low, high = (min(one, 2 * most) for one in np.quantile(of_random, [0.25, 0.75], method="closest_observation"))
-    ax.axvspan(low, high, color="0.92", zorder=0, label="random sets, the middle half of the runs")
+    ax.axvspan(low, high, color="black", alpha=0.08, linewidth=0, zorder=0, label="random sets, the middle half of the runs")
     ax.axvline(typical(of_random), color="0.6", linewidth=1, zorder=1, label="their median, over seeds and then sets")
     rng = np.random.default_rng(0)
     for place, outcome in enumerate(reversed(every)):
         values, middle = outcome.measure, typical(outcome.measure)
         shown = values[(values >= least) & (values <= 1.5 * most)]
-        colour = {"random": "#555555", "best": "black"}.get(outcome.name.split()[0], GREEN)
-        alpha = max(0.06, 0.5 / (1 + values.size / 200))
+        colour = {"random": "black", "best": "black"}.get(outcome.name.split()[0], GREEN)
+        alpha = max(0.06, 0.5 / (1 + values.size / 200)) * (0.7 if outcome is first else 1)
         ax.scatter(shown, place + rng.uniform(-0.22, 0.22, len(shown)), s=7, color=colour, alpha=alpha)
         if least <= middle <= 1.5 * most:
             ax.plot([middle, middle], [place - 0.34, place + 0.34], color=colour, linewidth=2.5)
@@ -302,12 +302,12 @@ def correlations_figure(result: xr.Dataset, found: list[Correlation]) -> Figure:
         ax.plot([low, high], [place, place], color=colour, linewidth=1.5, clip_on=False)
         ax.plot(value, place, marker, color=colour, markersize=5, clip_on=False, label=label)
         if not is_lqr(result):
-            ax.plot(row.of_medians, place, "x", color="0.3", markersize=5, clip_on=False, label="of medians over seeds")
+            ax.plot(row.of_medians, place, "x", color="black", alpha=0.75, markersize=5, clip_on=False, label="of medians over seeds")
     ax.set_yticks(range(len(rows)), [row.name for row in reversed(rows)])
     ax.axvline(0, color="0.7", linewidth=0.8)
     ax.set_xlim(-1.05, 1.05)
     ax.set_xticks([-1, -0.5, 0, 0.5, 1], ["−1", "−0.5", "0", "0.5", "1"])
-    ax.set_xlabel("rank correlation with the outcome, better →; 95 % interval")
+    ax.set_xlabel("rank correlation with the outcome, better →; 95% interval")
     named = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     figure.legend([named[label] for label in sorted(named)], sorted(named), loc="outside lower center", ncols=3)
     heading(figure, f"{results.quick_mark(result)}{_best_ranks(found)}", _settings(result))
@@ -359,7 +359,7 @@ def _in_training(result: xr.Dataset, shown: list[str]) -> str:
     values = {"random sets": last[:, result.is_random.values].ravel()}
     values |= {method: last[np.arange(len(last)), _choice(result, method)] for method in shown}
     medians = {name: float(np.median(np.where(np.isnan(some), np.inf, some))) for name, some in values.items()}
-    return "Median cost at the end: " + ", ".join(f"{_short(value)} of {name}" for name, value in medians.items())
+    return "Median cost at the end: " + ", ".join(f"{_short(value)} for {name}" for name, value in medians.items())
 
 
 def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -> None:
@@ -373,7 +373,7 @@ def _training_panel(ax: Axes, result: xr.Dataset, name: str, shown: list[str]) -
     iteration, some, curves = iteration[left], some[:, left], curves[..., left]
     low, middle, high = np.nanquantile(some, [0.25, 0.5, 0.75], axis=0, method="closest_observation")
     top = 10 * np.nanmax(middle[np.isfinite(middle)], initial=1e-12)
-    ax.fill_between(iteration, low, np.minimum(high, top), color="0.88", label="random sets, quartiles")
+    ax.fill_between(iteration, low, np.minimum(high, top), color="black", alpha=0.12, linewidth=0, label="random sets, quartiles")
     ax.plot(iteration, middle, color="0.4", linestyle=":", label="random sets, median")
     for method, colour, style in zip(shown, (GREEN, PINK), ("-", "--"), strict=False):
         chosen = curves[np.arange(len(curves)), _choice(result, method)]

@@ -22,7 +22,7 @@ from offspan.report.drawing import (
     GREY,
     LEFT,
     LOWER,
-    ORANGE,
+    OLIVE,
     PINK,
     SCALE,
     SEEN,
@@ -32,6 +32,7 @@ from offspan.report.drawing import (
     legend_below,
     log_axis,
     no_extrapolation,
+    readable,
     styled,
     subplots,
 )
@@ -148,7 +149,7 @@ def intuition_figure(panels: list[Dynamics]) -> tuple[Figure, pd.DataFrame]:
     rows = []
     for ax, panel in zip(axes, panels, strict=True):
         ax.plot(*circle, color="0.7", linewidth=1, linestyle="--")
-        ax.plot(*(panel.closed_loop @ circle), color="0.25", linewidth=1.2)
+        ax.plot(*(panel.closed_loop @ circle), color="black", alpha=0.75, linewidth=1.2)
         ax.plot(*panel.visited.T, "o", color="black", markersize=3.5, label="visited in training")
         for colour, label, x in ((SEEN, "seen direction", (1.0, 0.0)), (UNSEEN, "unseen direction", (0.0, 1.0))):
             image = panel.closed_loop @ np.array(x)
@@ -179,9 +180,10 @@ def shift_horizon_figure(columns: Columns, dim: int) -> tuple[Figure, pd.DataFra
     for ax, measure in zip(axes, ("optimality", "cost"), strict=True):
         ax.plot(share, data[measure], color=GREEN, label="closed form, any H")
         ax.plot(share, data[f"one_step_{measure}"], "o", color=GREEN, markersize=3.5, label="one step, η of the proposition")
+        said = "the paper's bound for that η (H divisible by D)"
+        ax.plot(bounded.horizon / dim, bounded.bound, "_", color="black", markersize=11, label=said)
         ax.plot(share, data[f"slow_{measure}"], "D", color=PINK, markersize=4.5, label="trained to the end, η / 10")
         no_extrapolation(ax)
-        ax.plot(bounded.horizon / dim, bounded.bound, "_", color="black", markersize=11, label="the paper's bound (H divisible by D)")
         ax.set(title=f"{measure} measure, normalised", xlabel="horizon over dimension  H / D")
     axes[0].set(ylabel=f"normalised measure, {LOWER}", ylim=(0, 1.12))
     legend_below(axes[0], 4, fontsize=8)
@@ -196,7 +198,7 @@ def norm_gap_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     data = pd.DataFrame(columns)
     figure, ax = subplots(6.8, 4.2)
     ends = []
-    for (periods, line), colour, marker in zip(data.groupby("periods"), (GREEN, ORANGE, PINK), "os^", strict=True):
+    for (periods, line), colour, marker in zip(data.groupby("periods"), (GREEN, OLIVE, PINK), "os^", strict=True):
         ax.plot(line.dim, line.gap, color=colour, linewidth=1)
         ax.plot(line.dim, line.measured, marker, color=colour, markersize=5)
         ends.append((line.gap.iloc[-1], _periods(periods), colour))
@@ -270,7 +272,7 @@ def rates_figure(columns: Columns) -> tuple[Figure, pd.DataFrame]:
     """The best learning rate, and the reduction of the ratio there, over D for each H and |S|."""
     data = pd.DataFrame(columns)
     figure, axes = subplots(10.8, 4.4, 1, 2)
-    colours, styles = dict(zip(sorted(set(data.horizon)), (GREEN, ORANGE, PINK), strict=False)), {1: "-", 2: "--", 4: ":"}
+    colours, styles = dict(zip(sorted(set(data.horizon)), (GREEN, OLIVE, PINK), strict=False)), {1: "-", 2: "--", 4: ":"}
     ends = []
     for H, seen in sorted(set(zip(data.horizon, data.seen, strict=True))):
         line = data[(data.horizon == H) & (data.seen == seen)]
@@ -295,7 +297,7 @@ def systems_figure(columns: Columns, horizon: int) -> tuple[Figure, pd.DataFrame
     """How single systems scatter about the law: the share of systems at or below each ratio."""
     data = pd.DataFrame(columns)
     figure, ax = subplots(6.8, 4.2)
-    for dim, colour, style in zip(sorted(set(data.dim)), (GREEN, ORANGE, PINK), ("-", "--", "-."), strict=False):
+    for dim, colour, style in zip(sorted(set(data.dim)), (GREEN, OLIVE, PINK), ("-", "--", "-."), strict=False):
         ratio = np.sort(data.ratio[data.dim == dim])
         label = f"D = {dim:g}: {np.mean(ratio > 1):.1%} of systems above 1"
         ax.plot(ratio, np.arange(1, len(ratio) + 1) / len(ratio), color=colour, linestyle=style, linewidth=1.5, label=label)
@@ -306,7 +308,7 @@ def systems_figure(columns: Columns, horizon: int) -> tuple[Figure, pd.DataFrame
     ax.set_ylabel("share of systems at or below")
     ax.legend()
     worst, largest = np.mean(data.ratio[data.dim == data.dim.min()] > 1), np.mean(data.ratio[data.dim == data.dim.max()] > 1)
-    where = f"at D = {data.dim.min():g}, and of {largest:.1%} at D = {data.dim.max():g}"
+    where = f"at D = {data.dim.min():g}, and of {f'{largest:.1%}' if largest else 'none'} at D = {data.dim.max():g}"
     settings = f"H = {horizon}, |S| = 1, {len(data) // len(set(data.dim)):,} systems of each dimension"
     heading(figure, f"One step worsens the measure of {worst:.1%} of the systems {where}", settings)
     return figure, data
@@ -342,8 +344,8 @@ def gains_figure(columns: Columns, horizon: int) -> tuple[Figure, pd.DataFrame]:
     """How D (1 − ratio) of single systems closes in on its limit as D grows."""
     data = pd.DataFrame(columns)
     figure, ax = subplots(6.8, 4.4)
-    ax.fill_between(data.dim, data.q05, data.q95, color=GREEN, alpha=0.15, linewidth=0, label="90 % of systems")
-    ax.fill_between(data.dim, data.q25, data.q75, color=GREEN, alpha=0.3, linewidth=0, label="50 % of systems")
+    ax.fill_between(data.dim, data.q05, data.q95, color=GREEN, alpha=0.15, linewidth=0, label="90% of systems")
+    ax.fill_between(data.dim, data.q25, data.q75, color=GREEN, alpha=0.3, linewidth=0, label="50% of systems")
     ax.plot(data.dim, data["median"], "o-", color=GREEN, markersize=4, label="median system")
     ax.plot(data.dim, data["mean"], "--", color=BROWN, label="D (1 − ratio of the means), exact")
     ax.axhline(data.limit.iloc[0], color="black", linewidth=0.9, linestyle=":", label="limit 2H(H−1)η − H²(H²−1)η²/3")
@@ -399,7 +401,7 @@ def surfaces_figure(surfaces: Surfaces) -> tuple[Figure, pd.DataFrame]:
 
 def _draw_polygon(ax: Axes, letters: str, pairs: tuple[tuple[int, int], ...]) -> None:
     corners = np.array([(np.cos(t), np.sin(t)) for t in np.pi * (0.75 - 2 * np.arange(len(letters)) / len(letters))])
-    edges = {k: look for pair, *look in zip(pairs, (GREEN, PINK, ORANGE, BROWN), "abcd", strict=False) for k in pair}
+    edges = {k: look for pair, *look in zip(pairs, (GREEN, PINK, OLIVE, BROWN), "abcd", strict=False) for k in pair}
     for k, letter in enumerate(letters, start=1):
         colour, label = edges[k]
         start, end = corners[k - 1], corners[k % len(letters)]
@@ -407,7 +409,7 @@ def _draw_polygon(ax: Axes, letters: str, pairs: tuple[tuple[int, int], ...]) ->
         look = {"arrowstyle": "-|>", "mutation_scale": 16, "color": colour, "linewidth": 2.2, "shrinkA": 3, "shrinkB": 3}
         ax.add_patch(FancyArrowPatch(tuple(tail), tuple(head), **look))
         x, y = (start + end) / 2 * 1.28
-        ax.text(x, y, f"{'A' if letter == 'A' else 'Aᵀ'} ({label})", ha="center", va="center", color=colour, fontsize=10)
+        ax.text(x, y, f"{'A' if letter == 'A' else 'Aᵀ'} ({label})", ha="center", va="center", color=readable(colour), fontsize=10)
     ax.plot(*corners.T, "o", color="0.3", markersize=4)
     ax.set(xlim=(-1.25, 1.25), ylim=(-1.1, 1.1), aspect="equal")
     ax.axis("off")

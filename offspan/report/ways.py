@@ -72,8 +72,9 @@ def _sampled(rows: Any) -> str:
 def _noise(rows: Any) -> str:
     """The median optimality measure of the system where it is largest, with the least noise and with the most."""
     least, most = (rows[rows.noise == noise].normalized_optimality.max() for noise in (rows.noise.min(), rows.noise.max()))
+    goes = "falls" if most < least else "goes"
     ends = f"from {number(least, '.2f')} (ς = {rows.noise.min():g}) to {number(most, '.2f')} (ς = {rows.noise.max():g})"
-    return f"Largest median optimality measure of a system: {ends}"
+    return f"With noise, the largest median optimality measure of a system {goes} {ends}"
 
 
 def trained(result: xr.Dataset) -> xr.DataArray:
@@ -128,7 +129,7 @@ def by_horizon(result: xr.Dataset) -> Figure:
         )
         for ax, measure in zip(axes[1:], MEASURES, strict=True):
             with_whiskers(ax, x, of_way, f"{measure}_of_trained", CATEGORIES[w % 8], w, way)
-    axes[0].set(ylabel="runs that trained [%]", ylim=(-3, 103))
+    axes[0].set(ylabel="runs that trained [%], better ↑", ylim=(-3, 103))
     for ax, measure in zip(axes[1:], MEASURES, strict=True):
         ax.set(title=TITLES[measure], ylim=(-0.03, 1.08))
         no_extrapolation(ax)
@@ -154,7 +155,7 @@ def by_rollouts(result: xr.Dataset) -> Figure:
         for ax, measure in zip(axes[:, column], MEASURES, strict=True):
             of_system = rows[rows.system == system]
             exact = of_system[of_system.gradient == "exact"].iloc[0]
-            ax.axhspan(exact[f"{measure}_low"], exact[f"{measure}_high"], color="0.85", zorder=0)
+            ax.axhspan(exact[f"{measure}_low"], exact[f"{measure}_high"], color="black", alpha=0.15, linewidth=0, zorder=0)
             ax.axhline(exact[measure], color="0.4", linewidth=1.0, label="exact gradient (band: quartiles)")
             for i, (gradient, label) in enumerate(names.items()):
                 some = of_system[of_system.gradient == gradient].sort_values("rollouts_an_update")
@@ -194,6 +195,7 @@ def by_noise(result: xr.Dataset) -> Figure:
         scaled = noise**2 * float(result.learning_rate.sel(way=way)) * result.iteration
         places = np.unique(np.geomspace(1, len(scaled) - 1, 12).round().astype(int))
         look = {"marker": MARKERS[i % 8], "markersize": 5.5, "alpha": 0.85, "linestyle": "none", "color": NOISES[i % len(NOISES)]}
+        look |= {"markeredgecolor": "black", "markeredgewidth": 0.4}  # which pages in dark mode turn white
         left.plot(scaled[places], curve[places], label=f"ς = {noise:g}", **look)
     first = float(min(noise for _, noise in noisy) ** 2 * result.learning_rate.min() * result.iteration[1])
     longest = float(max(noise for _, noise in noisy) ** 2 * result.learning_rate.max() * result.iteration[-1])

@@ -128,12 +128,12 @@ export function createPendulum({ data, onChange }) {
     ["0", "π/2", "π upright", "3π/2", "2π"].forEach((words, i) => {
       text(context, words, x0 + (w * i) / 4, y0 + height + 15, tone.soft, "center");
     });
-    text(context, "angle θ at the start", x0 + w / 2, y0 + height + 32, tone.soft, "center");
+    text(context, "angle θ at the start [rad]", x0 + w / 2, y0 + height + 32, tone.soft, "center");
     ["4", "2", "0", "−2", "−4"].forEach((words, i) => text(context, words, x0 - 7, y0 + (height * i) / 4, tone.soft, "right", "middle"));
     context.save();
     context.translate(12, y0 + height / 2);
     context.rotate(-Math.PI / 2);
-    text(context, "speed ω", 0, 0, tone.soft, "center", "middle");
+    text(context, "speed ω [rad/s]", 0, 0, tone.soft, "center", "middle");
     context.restore();
     context.save();
     context.beginPath();
