@@ -6,7 +6,10 @@ from typing import Any
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, _stop)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP is under nohup
+            signal.signal(number, _stop)
     from offspan.cli import main
     from offspan.terminal import Stopped
 

@@ -22,6 +22,7 @@ from offspan.problems.base import Problem, as_problem
 from offspan.problems.lqr import LQR
 from offspan.problems.variants import as_noise_key, is_noisy, without_noise
 from offspan.rollout import Controller, Trajectory, rollout
+from offspan.sizes import check_memory
 from offspan.suggestions import NEAR, Curve, Suggestion, listed, success_by_distance, suggest
 from offspan.training import Batch, Exact, train_batch
 from offspan.training.diagnosis import warn_if_stuck
@@ -160,11 +161,15 @@ def audit(
     key_states, key_noise, key_training = jax.random.split(jax.random.key(0) if key is None else as_key(WHERE, key), 3)
     counts = {"states": states, "points": points, "worst": worst, "add": add}
     states, points, worst, add = (as_count(WHERE, name, value, least=1) for name, value in counts.items())
+    maps = math.comb(min(len(box), MAPPED), 2) or 1
+    trajectory, places = (problem.horizon + 1) * (n + problem.control_dim + 1), states + maps * points**2
+    said = f"{WHERE}: {places:,} states (`states`, and maps of `points` × `points`) and trajectories of {problem.horizon:,} time steps"
+    check_memory(said, 8 * (6 * n * places + 3 * (len(seen) + 1) * trajectory), "take fewer, or a shorter horizon")
     training = None if retrain is None else _as_training(retrain, key_training)
     drawn, scale = drawn_from(key_states, states, box, centre), widths(box, n)
     best, best_name = (reference, "The reference") if reference is not None else _stationary(problem)
 
-    kinds, maps = 1 + (best is not None) + (retrain is not None), math.comb(min(len(box), MAPPED), 2) or 1
+    kinds = 1 + (best is not None) + (retrain is not None)
     parts = Parts({} if memory is None else memory, progress, expected=4 + (best is not None) + kinds * (1 + maps) + (retrain is not None))
     parts.belong_to(WHERE, [problem, controller, seen, drawn, centre, points, worst, add, samples, success, reference, retrain])
     judge = _Judge.of(parts, problem, controller, seen, success, best, key_noise, samples)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from offspan.errors import OffspanError
+from offspan.sizes import gib
 
 try:
     import fcntl
@@ -22,6 +23,8 @@ except ImportError:  # Windows
     fcntl = None
 
 
+TEMPORARY = ".offspan-"  # how the names of temporary files begin
+TEXT = 2**26  # bytes, at most, of a file that people write or read
 LEAST_LIMIT, LARGEST_RATIO = 2**28, 200  # bytes that any file may declare, and how often its own size; real ones compress tenfold
 
 
@@ -77,7 +80,7 @@ def check_writable(path: Path, is_ours: Callable[[bytes], bool], what: str) -> N
     if not path.parent.is_dir():
         raise OffspanError(f"there is no folder {str(path.parent)!r} to write {path.name} to.")
     check_folder(path.parent)
-    if (path.exists() or path.is_symlink()) and not (path.is_file() and is_ours(path.read_bytes())):
+    if (path.exists() or path.is_symlink()) and not (path.is_file() and path.stat().st_size <= TEXT and is_ours(path.read_bytes())):
         raise OffspanError(f"{path} is there already and {what}; name another place, or move it away.")
 
 
@@ -85,13 +88,14 @@ def atomic_write(path: Path, write: Callable[[Path], Any]) -> None:
     """Calls `write` with a temporary path in the same folder and of the same suffix, then renames that file to `path`.
 
     The temporary file is new and its name cannot be known before, so that nobody can put a link in its place, and threads do not share it.
-    It is locked as long as this process writes it: one that is not was left by a process that was killed, and is removed.
+    It is locked as long as this process writes it: one that is not was left by a process that was killed, and is removed
+    (`remove_abandoned`).
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}.")
     if path.is_dir():
         raise OffspanError(f"cannot write {str(path)!r}: it is a folder; name a file in it.")
-    _remove_abandoned(path)
+    remove_abandoned(path)
     temporary, handle = _new_temporary(path)
     try:
         temporary.chmod(0o666 & ~_umask())  # as a file that is simply opened; mkstemp makes it private
@@ -108,7 +112,7 @@ def atomic_write(path: Path, write: Callable[[Path], Any]) -> None:
 def _new_temporary(path: Path) -> tuple[Path, int | None]:
     """A temporary file for `path`, and the handle by which it is locked, where there are locks."""
     while True:
-        handle, name = tempfile.mkstemp(prefix=".", suffix=f".{path.name}", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=TEMPORARY, suffix=f".{path.name}", dir=path.parent)
         if fcntl is None:
             os.close(handle)
             return Path(name), None
@@ -119,16 +123,22 @@ def _new_temporary(path: Path) -> tuple[Path, int | None]:
         os.close(handle)  # taken for abandoned by another process, in the moment before it was locked
 
 
-def _remove_abandoned(path: Path) -> None:
+def temporaries(path: Path) -> list[Path]:
+    """The temporary files for `path` that are there."""
+    ours = re.compile(rf"{re.escape(TEMPORARY)}[a-z0-9_]{{8}}\.{re.escape(path.name)}")
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        return [Path(entry.path) for entry in entries if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]
+    return []
+
+
+def remove_abandoned(path: Path) -> None:
     """Temporary files for `path` that nobody has locked; nothing that does not have such a name."""
     if fcntl is None:
         return
-    ours = re.compile(rf"\.([a-z0-9_]{{8}}|\d+)\.{re.escape(path.name)}")  # of version 0.1: the number of its process
-    with suppress(OSError), os.scandir(path.parent) as entries:
-        for left in [entry.path for entry in entries if ours.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)]:
-            with suppress(OSError), open(left, "rb") as file:  # noqa: PTH123
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.unlink(left)  # noqa: PTH108
+    for left in temporaries(path):
+        with suppress(OSError), left.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
 
 
 @functools.cache
@@ -140,7 +150,8 @@ def _umask() -> int:
 
 
 def atomic_write_text(path: Path, text: str) -> None:
-    atomic_write(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    content = text.encode(errors="backslashreplace")  # of names of files that are no text
+    atomic_write(path, lambda temporary: temporary.write_bytes(content))
 
 
 def is_there(path: Path) -> bool:
@@ -159,8 +170,11 @@ def open_file(path: Path) -> io.BufferedReader:
     return path.open("rb")
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, limit: float = TEXT) -> bytes:
+    """All of a file of at most `limit` bytes."""
     with open_file(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) > limit:
+            raise OffspanError(f"{path} has {gib(size)}, but at most {gib(limit)} of such a file are read; is it the right one?")
         return file.read()
 
 

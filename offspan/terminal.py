@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import typer
@@ -80,7 +80,8 @@ def _lines(line: Callable[[], str]) -> Iterator[None]:
 
     def tell() -> None:
         while not ended.wait(LINE_SECONDS):
-            console.print(line(), soft_wrap=True)
+            with suppress(OSError):  # nobody listens any more, or the disk is full: that is the command's to say
+                console.print(line(), soft_wrap=True)
 
     if not console.is_terminal:
         threading.Thread(target=tell, daemon=True).start()

@@ -74,6 +74,7 @@ def sweep() -> None:
     Path("sweep.toml").write_text(SWEEP)
     code, seconds, peak, said = measured([*OFFSPAN, "run", "sweep.toml"])
     assert code == 0, said
+    assert peak < 4, peak
     print(f"100,000 LQR runs: {seconds:.0f} s, {peak:.2f} GiB")
 
 
@@ -97,6 +98,8 @@ def networks(minute: float) -> None:
     kept = sum(path.stat().st_size for path in Path("runs/many/checkpoint").glob("*.npz"))
     assert moved, said
     assert kept
+    assert float(told[0][0]) < 10, "the first sign comes late"
+    assert answered < 10, "Ctrl-C is not answered"
     print(
         f"2,000 network seeds: first sign after {told[0][0]} s, progress after {moved[0]:.0f} s and {len(moved)} times, {peak:.2f} GiB, "
         f"Ctrl-C answered after {answered:.1f} s, checkpoint of {kept / 2**20:.0f} MiB"
@@ -119,6 +122,7 @@ def choice() -> None:
         Path("choose.toml").write_text(NETWORK + f'[choose]\nk = 20\nmethod = "{method}"\ncandidates = {rows}\n')
         code, seconds, peak, said = measured([*OFFSPAN, "select", "choose.toml"])
         assert code == 0, said
+        assert peak < 4, peak
         print(f"20 of 10,000 candidates by {method}: {seconds:.0f} s, {peak:.2f} GiB", flush=True)
 
 

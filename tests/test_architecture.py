@@ -17,10 +17,10 @@ PACKAGE = Path(offspan.__file__).parent
 LAYERS = [
     *(
         "errors",
+        "sizes",
         "files",
         "host",
         "memory",
-        "sizes",
         "problems",
         "systems",
         "controllers",

@@ -105,6 +105,12 @@ def test_no_state_is_suggested_from_which_the_reference_fails():
     assert "the reference fails, too" in hopeless.suggested.note
 
 
+@pytest.mark.parametrize(("horizon", "options"), [(10**10, {}), (3, {"points": 10**6}), (3, {"states": 10**12})])
+def test_what_cannot_fit_is_refused_before_it_is_begun(horizon, options):
+    with pytest.raises(offspan.OffspanError, match=r"^audit: .* need about .* GiB, but .* are free"):
+        offspan.audit(offspan.identity(2, horizon=horizon), HALF, SEEN, REGION, success=inside, **options)
+
+
 def test_it_hardly_matters_where_everything_succeeds():
     found = offspan.audit(PLANT, offspan.Linear(-jnp.eye(2)), SEEN, REGION, points=5, states=100, success=inside)
     assert found.outcome.share == 1

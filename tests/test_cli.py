@@ -117,6 +117,24 @@ def test_an_output_without_the_papers_symbols(tmp_path, encoding):
         assert len(done.stdout.decode(encoding)) > 500
 
 
+def test_a_run_whose_output_lacks_the_papers_symbols_draws_its_figures(tmp_path):
+    (tmp_path / "short.toml").write_text(SPEC.replace("3000", "30"))
+    module = [sys.executable, "-m", "offspan.cli", "run", "short.toml"]
+    done = subprocess.run(module, cwd=tmp_path, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / "short" / "figures" / "measures.png").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_an_output_that_is_full_loses_no_result(tmp_path):
+    (tmp_path / "short.toml").write_text(SPEC.replace("3000", "30"))
+    with Path("/dev/full").open("w") as full:
+        module = [sys.executable, "-m", "offspan.cli", "run", "short.toml"]
+        done = subprocess.run(module, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert RunFolder(tmp_path / "runs" / "short").is_complete()
+
+
 def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
     done = offspan_command("verify", "prop:shift", "lem:min_norm", "--dim", "4", "--horizon", "8", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -127,7 +145,7 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
     assert stored["settings"] == {"dim": 4, "horizon": 8, "seeds": 5}
     assert {claim["label"] for claim in stored["claims"]} == {"prop:shift", "lem:min_norm"}
     assert {claim["verdict"] for claim in stored["claims"]} == {"holds"}
-    assert "## `lem:min_norm`" in (tmp_path / "runs" / "verify" / "some-claims.md").read_text()
+    assert "## Lemma 1: `lem:min_norm`" in (tmp_path / "runs" / "verify" / "some-claims.md").read_text()
     listed = CliRunner().invoke(cli.app, ["verify", "--list"]).output
     assert all(label in listed for label in ("prop:shift", "thm:typical_system"))
     monkeypatch.setattr("offspan.theory.closed_forms.shift_bound", lambda dim, horizon: 0.0)
@@ -141,6 +159,9 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
     ("arguments", "sentence"),
     [
         (["verify", "prop:shfit"], "there is no statement 'prop:shfit' (did you mean 'prop:shift'?)"),
+        (["verify", "prop:shift", "--dim", "100000"], "verify: `dim` is 100,000, but must be at most 10,000."),
+        (["verify", "lem:min_norm", "--dim", "10000", "--horizon", "1000000"], "need about"),
+        (["verify", "lem:min_norm", "--seeds", "100000000"], "verify: `seeds` is 100,000,000, but must be at most 100,000."),
         (["verify", "prop:shift", "--horizon", "7"], "prop:shift: the printed statement needs a horizon divisible by"),
         (["reprodce"], "Did you mean 'reproduce'?"),
         (["reproduce"], "name the presets to reproduce (`offspan list` shows them), or say --all."),

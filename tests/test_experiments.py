@@ -368,7 +368,7 @@ def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):
     """After an attempt that failed before any work was done, the corrected spec may have the folder; half-written files are swept up."""
     (tmp_path / "small").mkdir()
     write(tmp_path / "small" / "spec.toml", SPEC.replace("2500", "9"))
-    write(tmp_path / "small" / ".123.result.nc", "half")
+    write(tmp_path / "small" / ".offspan-a1b2c3d4.result.nc", "half")
     run(spec, tmp_path, ignore)
     assert RunFolder(tmp_path / "small").spec().digest() == spec.digest()
     assert not list((tmp_path / "small").glob(".*"))

@@ -1,5 +1,6 @@
 """Files: what others put beside ours stays, no link is followed, and threads that write the same file never mix."""
 
+import contextlib
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from typer.testing import CliRunner
 
 import offspan
 from offspan.cli import app, main
+from offspan.experiments.auditing import KeptParts, kept_parts
 from offspan.experiments.checkpoints import save_arrays
 from offspan.experiments.registry import load_spec, spec_from
 from offspan.experiments.run import run
@@ -96,6 +99,38 @@ def test_a_run_removes_only_its_own_checkpoints(tmp_path):
     np.savez(checkpoints / "mine.npz", x=np.zeros(3))
     trained(tmp_path)
     assert [path.name for path in checkpoints.iterdir()] == ["mine.npz"]
+
+
+def test_a_run_removes_no_hidden_file_of_somebody_else(tmp_path):
+    """Backups as editors and people name them, beside each file that a run writes and removes."""
+    trained(tmp_path / "runs")
+    folder = RunFolder(tmp_path / "runs" / "small")
+    folder.checkpoints.mkdir()
+    theirs = [folder.path / f".{word}.{name}" for word in ("old", "original") for name in ("result.nc", "spec.toml", "provenance.json")]
+    theirs += [folder.checkpoints / f".{word}.dim-2-horizon-3.npz" for word in ("my.own", "backup")]
+    for path in theirs:
+        path.write_text("theirs")
+    (folder.path / ".x.result.nc").mkdir()
+    folder.result_file.unlink()
+    trained(tmp_path / "runs")
+    assert folder.is_complete()
+    assert [path.read_text() for path in theirs] == ["theirs"] * len(theirs)
+
+
+def test_an_audit_writes_only_into_its_own_folder_and_over_nothing_of_others(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    np.savez(tmp_path / "theirs" / "arguments.npz", x=np.zeros(3))
+    (tmp_path / ".audit-linked").symlink_to(tmp_path / "theirs")
+    with pytest.raises(offspan.OffspanError, match="is a link"), kept_parts(tmp_path / ".audit-linked", "digest"):
+        pass
+    with pytest.raises(offspan.OffspanError, match=r"arguments.npz is in the way"), kept_parts(tmp_path / "theirs", "digest") as parts:
+        parts.get("arguments")
+    assert (tmp_path / "theirs" / "arguments.npz").exists()
+    with kept_parts(tmp_path / "ours", "digest of another audit") as parts:
+        parts["arguments"] = {"x": np.zeros(3)}
+        with contextlib.suppress(KeyError):
+            raise KeyError
+        assert KeptParts(tmp_path / "ours", "digest").get("arguments") is None
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "figures"])
@@ -176,6 +211,8 @@ def test_brackets_in_the_names_of_folders_are_not_markup(tmp_path):
         ("iterations = 0x" + "f" * 5_000, "is not a TOML file"),
         ("iterations = " + "9" * 4_000, "99…)"),
         (".".join(["a"] * 20_000) + " = 1", "is nested too deeply"),
+        ('title = "a\\u0000b"', "the character NUL"),
+        ('systems = [{ name = "a\\u0000b" }]', "the character NUL"),
     ],
 )
 def test_strange_specs_are_one_sentence(tmp_path, text, said):
@@ -251,12 +288,13 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same_
     assert subprocess.run([sys.executable, "-c", KILLED, str(path)]).returncode == -signal.SIGKILL
     (half,) = tmp_path.iterdir()
     assert half.name.endswith(".measures.png")
-    strangers = {".backup.measures.png", ".a1b2c3d4.other.png", "a1b2c3d4.measures.png"}
-    for name in (*strangers, ".4711.measures.png"):  # the last is what version 0.1 left
+    strangers = {".backup.measures.png", ".original.measures.png", ".2024.measures.png", ".offspan-a1b2c3d4.other.png"}
+    for name in strangers:
         (tmp_path / name).write_text("x")
     (tmp_path / "linked").write_text("theirs")
-    (tmp_path / ".a1b2c3d4.measures.png").symlink_to(tmp_path / "linked")
-    os.mkfifo(tmp_path / ".a1b2c3d5.measures.png")
+    special = {".offspan-a1b2c3d4.measures.png", ".offspan-a1b2c3d5.measures.png"}
+    (tmp_path / min(special)).symlink_to(tmp_path / "linked")
+    os.mkfifo(tmp_path / max(special))
 
     def write(temporary):
         """While one writes, another does: what is being written is not removed."""
@@ -266,7 +304,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_the_same_
 
     atomic_write(path, write)
     assert path.read_text() == "second"
-    kept = {*strangers, "linked", ".a1b2c3d4.measures.png", ".a1b2c3d5.measures.png"}
+    kept = {*strangers, *special, "linked"}
     assert {one.name for one in tmp_path.iterdir()} == {path.name, *kept}
 
 
@@ -348,6 +386,7 @@ def test_a_pipe_or_a_folder_that_is_named_is_refused(tmp_path, monkeypatch):
         '{"seconds": "\\u001b[31mred", "packages": "none", "tasks": null}',
         '{"seconds": 1e999, "commit": ' + "9" * 5_000 + "}",
         '{"seconds": ' + "9" * 4_000 + "}",
+        '{"commit": "\\ud800"}',
     ],
 )
 def test_a_strange_provenance_stops_nothing(tmp_path, text):
@@ -451,6 +490,63 @@ def test_a_damaged_result_is_named_and_nobody_is_told_to_delete_it(tmp_path):
     assert isinstance(found, offspan.OffspanError)
     assert "result.nc" in str(found)
     assert "delete" not in str(found)
+
+
+@pytest.mark.parametrize("kind", ["many names", "long texts", "a group in itself"])
+def test_a_result_whose_numbers_are_counted_wrongly_by_their_places_in_the_file_is_refused(tmp_path, kind):
+    """Each was read whole, at gigabytes, from a file of two megabytes."""
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "results" / "lqr-random-abq", tmp_path / "run")
+    with h5py.File(tmp_path / "run" / "result.nc", "a") as file:
+        if kind == "many names":
+            variable = file.create_dataset("extra0", (25 * 10**6,), "f8", chunks=(10**6,), compression="gzip")
+            for i in range(1, 20):
+                file[f"extra{i}"] = variable
+        elif kind == "long texts":
+            file.create_dataset("extra", (200_000,), h5py.string_dtype(), chunks=(1_000,), fillvalue="x" * 60_000)
+        else:
+            file["extra/again"] = file.create_group("extra")
+    found = CliRunner().invoke(app, ["show", "run", "--folder", str(tmp_path)]).exception
+    assert isinstance(found, offspan.OffspanError)
+    assert ("holds itself" if kind == "a group in itself" else "bytes that declare") in str(found)
+
+
+STRANGE_ATTRIBUTES = [(name, [1, 2, 3]) for name in ("spec_digest", "checksum", "kind", "iterations", "precision", "quick")]
+STRANGE_ATTRIBUTES += [("note", np.bytes_(b"a\xff")), ("note", h5py.Empty("f8"))]
+
+
+@pytest.mark.parametrize(("name", "value"), STRANGE_ATTRIBUTES)
+def test_a_result_with_strange_attributes_stops_nothing(tmp_path, name, value):
+    trained(tmp_path)
+    shutil.copytree(tmp_path / "small", tmp_path / "other")
+    (tmp_path / "small" / "provenance.json").unlink()
+    with h5py.File(tmp_path / "small" / "result.nc", "a") as file:
+        file.attrs[name] = value
+    assert "damaged" in CliRunner().invoke(app, ["list", "--folder", str(tmp_path)], catch_exceptions=False).output
+    assert isinstance(CliRunner().invoke(app, ["show", "small", "--folder", str(tmp_path)]).exception, offspan.OffspanError)
+    assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path)], catch_exceptions=False).exit_code == 0
+    assert ">other<" in (tmp_path / "report.html").read_text()
+
+
+def test_a_folder_whose_name_is_no_text_is_reported(tmp_path):
+    trained(tmp_path / "runs")
+    with contextlib.suppress(OSError, UnicodeError):  # a file system that takes no such name
+        (tmp_path / "runs" / "small").rename(tmp_path / "runs" / os.fsdecode(b"x\xff"))
+    assert CliRunner().invoke(app, ["report", "--folder", str(tmp_path / "runs")], catch_exceptions=False).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["spec.toml", "provenance.json"])
+def test_a_huge_file_in_place_of_a_text_is_not_read(tmp_path, name):
+    """It has holes, so that it takes no room on the disk."""
+    trained(tmp_path)
+    shutil.copytree(tmp_path / "small", tmp_path / "other")
+    os.truncate(tmp_path / "small" / name, 2**33)
+    began = time.monotonic()
+    listed = CliRunner().invoke(app, ["list", "--folder", str(tmp_path)], catch_exceptions=False).output
+    assert "other" in listed
+    assert time.monotonic() - began < 20
+    if name == "spec.toml":
+        found = CliRunner().invoke(app, ["run", str(tmp_path / "small" / name)]).exception
+        assert "at most 0.06 GiB of such a file are read" in str(found)
 
 
 @pytest.mark.parametrize("kind", ["declared", "elsewhere"])

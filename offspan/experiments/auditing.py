@@ -18,8 +18,9 @@ from offspan.experiments.spec import Arrays
 from offspan.experiments.store import RunFolder
 from offspan.experiments.system import SystemSpec
 from offspan.experiments.tables import ControllerTable
-from offspan.files import lock, make_folder
+from offspan.files import lock, make_folder, read_arrays, read_bytes
 from offspan.problems import Problem
+from offspan.sizes import free_memory
 
 
 def audit_file(
@@ -67,6 +68,8 @@ def audit_file(
 @contextlib.contextmanager
 def kept_parts(folder: Path, digest: str) -> Iterator["KeptParts"]:
     """Parts of an audit on disk, locked for this process, and removed where all went well; nothing empty is left of what is made here."""
+    if folder.is_symlink():
+        raise OffspanError(f"{folder} is a link, and an audit writes only into its own folder; remove the link.")
     made = [path for path in folder.parents if not path.exists()]
     make_folder(folder)
     with lock(folder):
@@ -92,7 +95,11 @@ class KeptParts:
         path = self.folder / f"{name}.npz"
         try:
             arrays = load_arrays(path, self.digest)
-        except (OffspanError, FileNotFoundError):
+        except FileNotFoundError:
+            return default
+        except OffspanError:
+            if not _is_a_part(path):
+                raise OffspanError(f"{path} is in the way of this audit and was not written by one; move it away.") from None
             return default
         self.written.add(path)
         return arrays
@@ -101,6 +108,13 @@ class KeptParts:
         path = self.folder / f"{name}.npz"
         save_arrays(path, arrays, self.digest)
         self.written.add(path)
+
+
+def _is_a_part(path: Path) -> bool:
+    """Whether an audit wrote it: then it is of another audit."""
+    with contextlib.suppress(OffspanError):
+        return {"checksum", "digest"} <= read_arrays(path).keys()
+    return False
 
 
 def _loaded(spec: SystemSpec, runs: Path, trust_code: bool) -> tuple[Problem, Any, str]:
@@ -137,4 +151,4 @@ def _controller_of(folder: RunFolder, trust_code: bool) -> Any:
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path, free_memory() / 4)).hexdigest()

@@ -185,6 +185,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(read_bytes(path).decode())
         repr(content)  # raises of numbers with thousands of digits, which hexadecimal ones would only do in an error message
+        if "\0" in _texts(content):
+            raise OffspanError(f"{path} has a text with the character NUL, which no result can hold; take it out.")
     except OffspanError:
         raise
     except FileNotFoundError:
@@ -199,6 +201,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         if isinstance(own, dict) and "file" in own:
             own.update(_read_matrices(path.parent / str(own.pop("file"))))
     return content
+
+
+def _texts(value: Any) -> str:
+    """All texts in a table, one after another."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return value if isinstance(value, str) else "".join(map(_texts, inside))
 
 
 def _read_matrices(path: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@
 import hashlib
 import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -30,10 +29,12 @@ from offspan.files import (
     lock,
     make_folder,
     read_bytes,
+    remove_abandoned,
+    temporaries,
 )
+from offspan.sizes import free_memory
 
 RESTORE = "put back the file that the run wrote, or move the folder away and run the spec again"
-HALF_WRITTEN = re.compile(r"\.\w+\.(spec\.toml|result\.nc|provenance\.json)")  # by a process that was killed
 
 
 class RunFolder:
@@ -58,7 +59,8 @@ class RunFolder:
 
     def _claim(self, spec: Spec) -> None:
         stored = self.spec() if self.spec_file.exists() else None
-        leftovers = {path for path in self.path.iterdir() if HALF_WRITTEN.fullmatch(path.name)}
+        own = self.spec_file, self.result_file, self.provenance_file
+        leftovers = {left for file in own for left in temporaries(file)}  # by a process that was killed
         if stored is None or stored.digest() != spec.digest():
             if stored is not None and (self.is_complete() or self.checkpoints.exists()):
                 raise OffspanError(
@@ -69,8 +71,8 @@ class RunFolder:
                 raise OffspanError(
                     f"{self.path} is there already and is not a run of offspan; give the spec another `name`, or move it away."
                 )
-        for leftover in leftovers:
-            leftover.unlink(missing_ok=True)
+        for file in own:
+            remove_abandoned(file)
         if stored is not None and stored.digest() == spec.digest():
             return
         atomic_write_text(self.spec_file, to_toml(spec))
@@ -95,7 +97,7 @@ class RunFolder:
             if not self.is_complete():
                 return f"{self.share_done():.0%} done"
             if "result" in self.provenance():
-                return "complete" if self._is_as_written(read_bytes(self.result_file)) else "damaged"
+                return "complete" if self._is_as_written(self._content()) else "damaged"
         except (OffspanError, OSError):
             return "cannot be read"
         try:
@@ -129,8 +131,8 @@ class RunFolder:
         if self.checkpoints.is_symlink():
             return
         for task in tasks:
-            for path in (self._checkpoint(task), *self.checkpoints.glob(f".*.{task}.npz")):
-                path.unlink(missing_ok=True)
+            self._checkpoint(task).unlink(missing_ok=True)
+            remove_abandoned(self._checkpoint(task))
         with suppress(OSError):  # not there, or somebody put something of their own into it
             self.checkpoints.rmdir()
 
@@ -156,11 +158,14 @@ class RunFolder:
         checksum = hashlib.sha256(result).hexdigest()
         return self.provenance().get("result", checksum) == checksum
 
+    def _content(self) -> bytes:
+        return read_bytes(self.result_file, free_memory() / 4)  # what is in it is larger
+
     def load_result(self) -> xr.Dataset:
         """As the run wrote it, and of the spec that is there."""
         if not self.result_file.exists():
             raise OffspanError(f"{self.path} has no result yet.")
-        content = read_bytes(self.result_file)
+        content = self._content()
         if not self._is_as_written(content):
             raise OffspanError(
                 f"{self.result_file} is not the file that the run wrote: its sha256 differs from that in {self.provenance_file.name}; "
@@ -178,7 +183,11 @@ class RunFolder:
 
     def _check_belongs(self, result: xr.Dataset) -> None:
         """Raises where a result was altered, or is that of another spec. Results of version 0.1 say less of themselves."""
-        if result.attrs.get("checksum", checksum := _checksum_of_result(result)) != checksum:
+        try:
+            checksum = _checksum_of_result(result)
+        except TypeError:  # of bytes, or of a table, which no result has
+            checksum = ""
+        if result.attrs.get("checksum", checksum) != checksum or not checksum:
             raise OffspanError(f"{self.result_file} is not as the run wrote it: its numbers do not have the checksum in it; {RESTORE}.")
         spec = self.spec()
         if "spec_digest" in result.attrs:
@@ -230,7 +239,11 @@ def _read(content: bytes) -> xr.Dataset | str:
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # a file that h5netcdf could not open complains again when it is dropped
     try:
         _check_declared(content)
-        return xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
+        found = xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
+        plain = str | int | float | np.integer | np.floating
+        if wrong := [name for name, value in found.attrs.items() if not isinstance(value, plain)]:
+            return f"its attribute {wrong[0]!r} is neither a text nor a number"
+        return found
     except Exception as error:  # what is raised of a damaged file has no common class
         return excerpt(error)
     finally:
@@ -239,18 +252,23 @@ def _read(content: bytes) -> xr.Dataset | str:
 
 def _check_declared(content: bytes) -> None:
     """Raises where a small file would fill the memory, or has its numbers in other files, before any of them is read."""
-    declared = 0
 
-    def look(name: str, item: Any) -> None:
-        nonlocal declared
-        if isinstance(item, h5py.Dataset):
-            declared += item.size * item.dtype.itemsize
-            if item.external or item.is_virtual:
-                raise OffspanError(f"{name} has its numbers in other files")
+    def declared(group: h5py.Group, within: tuple[Any, ...]) -> int:
+        """In bytes, under each of its names; a text is no longer than the file."""
+        found = 0
+        for name, item in group.items():
+            if isinstance(item, h5py.Group):
+                if item.id in within:
+                    raise OffspanError(f"the group {name} holds itself")
+                found += declared(item, (*within, item.id))
+            elif isinstance(item, h5py.Dataset):
+                if item.external or item.is_virtual:
+                    raise OffspanError(f"{name} has its numbers in other files")
+                found += (item.size or 0) * (len(content) if item.dtype.kind == "O" else item.dtype.itemsize)
+        return found
 
     with h5py.File(io.BytesIO(content), "r") as file:
-        file.visititems(look)
-    check_declared(len(content), declared)
+        check_declared(len(content), declared(file, (file.id,)))
 
 
 def _checksum_of_result(result: xr.Dataset) -> str:

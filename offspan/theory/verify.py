@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import jax
 
 from offspan.errors import OffspanError, as_count, nearest
+from offspan.sizes import check_memory
 from offspan.theory import concentration, exploring, flow, large_dimension, noise, observed, random_systems, regularized, underdetermined
 from offspan.theory.claims import NONE, Claim, Settings
 from offspan.theory.closed_forms import DoesNotApplyError
@@ -55,6 +56,9 @@ STATEMENTS: dict[str, Callable[[Settings], Iterator[Claim]]] = {
     "thm:genus_expansion_main_theorem": random_systems.genus_expansion,
     "prop:euler_char": random_systems.euler_characteristics,
 }
+
+MOST = 10_000, 1_000_000, 100_000  # of dim, horizon, seeds
+ITERATES = 300  # that a statement keeps at most, each a matrix
 
 # What the paper prints where its source has these labels.
 NUMBERS = {
@@ -123,7 +127,13 @@ def checked_settings(labels: Sequence[str], settings: Settings) -> Settings:
         if label not in STATEMENTS:
             hint = nearest(label, list(STATEMENTS))
             raise OffspanError(f"verify: there is no statement {label!r}{hint}; `offspan verify --list` shows them.")
-    return Settings(dim, horizon, as_count("verify", "seeds", settings.seeds, least=1))
+    seeds = as_count("verify", "seeds", settings.seeds, least=1)
+    for name, value, most in zip(("dim", "horizon", "seeds"), (dim, horizon, seeds), MOST, strict=True):
+        if value > most:
+            raise OffspanError(f"verify: `{name}` is {value:,}, but must be at most {most:,}.")
+    said = f"verify: trajectories and controllers at dim = {dim:,} and horizon = {horizon:,}"
+    check_memory(said, 8 * dim**2 * (horizon + ITERATES), "take smaller ones")
+    return Settings(dim, horizon, seeds)
 
 
 def claims_of(label: str, settings: Settings, by_name: bool) -> list[Claim]:
