@@ -16,6 +16,7 @@ from offspan.baselines import stationary_controller
 from offspan.controllers import Linear
 from offspan.errors import OffspanError, as_count, as_floats, as_key, as_states, check_known
 from offspan.exploration import coverage
+from offspan.host import is_hosted, own_errors
 from offspan.maps import ExtrapolationMap, as_region, drawn_from, grid_states, outcomes, strongest_pairs, widths
 from offspan.memory import Memory, Parts
 from offspan.problems.base import Problem, as_problem
@@ -165,7 +166,7 @@ def audit(
     trajectory, places = (problem.horizon + 1) * (n + problem.control_dim + 1), states + maps * points**2
     said = f"{WHERE}: {places:,} states (`states`, and maps of `points` × `points`) and trajectories of {problem.horizon:,} time steps"
     check_memory(said, 8 * (6 * n * places + 3 * (len(seen) + 1) * trajectory), "take fewer, or a shorter horizon")
-    training = None if retrain is None else _as_training(retrain, key_training)
+    training = None if retrain is None else _as_training(retrain, key_training, problem)
     drawn, scale = drawn_from(key_states, states, box, centre), widths(box, n)
     best, best_name = (reference, "The reference") if reference is not None else _stationary(problem)
 
@@ -182,7 +183,8 @@ def audit(
     noiseless = without_noise(problem)
     (distances,) = parts("distances", lambda: {"distances": np.asarray(coverage(noiseless, controller, seen, drawn, scale=scale))}).values()
     trained = float(judge("controller", "seen", controller, np.asarray(seen))[1].mean())
-    possible = None if reference is None else judge("reference", "states", reference, drawn)[1] >= 0.5
+    ended = _ended(noiseless, drawn)
+    possible = ~ended if reference is None else ~ended & (judge("reference", "states", reference, drawn)[1] >= 0.5)
     how: dict[str, Any] = {"scale": scale, "count": add, "trained": trained, "possible": possible}
     kept = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, drawn, successes, distances, **how)))
     suggested = Suggestion(kept["states"], float(kept["gain"]), str(kept["note"]))
@@ -194,7 +196,7 @@ def audit(
     beside = None if best is None else judge.outcome("reference", best, places)
     parts.end()
 
-    failed = successes < 1
+    failed = (successes < 1) & ~ended if np.any((successes < 1) & ~ended) else successes < 1
     costliest = _spread_out(drawn / scale[None], np.where(failed, costs, -np.inf) if failed.any() else costs, worst)
     controls = f"{problem.control_dim} control{'s' if problem.control_dim > 1 else ''}"
     return Audit(
@@ -266,7 +268,15 @@ class _Judge(NamedTuple):
         return Outcome(controller, *self(who, "states", controller, places.drawn), tuple(maps))
 
 
-def _as_training(retrain: Any, key: Array) -> dict[str, Any]:
+def _ended(problem: Problem, states: np.ndarray) -> np.ndarray:
+    """(q,): from which states the trajectory ends at once, whatever the controller does."""
+    if problem.done(jnp.asarray(states[0])) is None:
+        return np.zeros(len(states), bool)
+    with own_errors() as finished:
+        return np.asarray(finished(jax.vmap(problem.done)(jnp.asarray(states))))
+
+
+def _as_training(retrain: Any, key: Array, problem: Problem) -> dict[str, Any]:
     """Options of `train_batch`, checked before hours are spent on what comes before it."""
     if not isinstance(retrain, Mapping) or not {"optimizer", "iterations"} <= set(retrain):
         raise OffspanError(
@@ -274,6 +284,13 @@ def _as_training(retrain: Any, key: Array) -> dict[str, Any]:
         )
     for name in retrain:
         check_known(f"{WHERE}: `retrain` has no option", name, OPTIONS)
+    if is_hosted(problem) and retrain.get("gradient") is None:
+        raise OffspanError(
+            f"{WHERE}: `retrain` needs a gradient without derivatives, as the problem is made of NumPy functions: add "
+            '"gradient": TwoPoint(radius=…, directions=…).'
+        )
+    if retrain.get("horizons") is not None and np.ndim(retrain["horizons"]) and list(retrain["horizons"])[-1] != problem.horizon:
+        raise OffspanError(f"{WHERE}: `horizons` of `retrain` must end with the problem's own, {problem.horizon}.")
     return {"key": key, "record_every": 1, **retrain, "iterations": as_count(WHERE, "iterations", retrain["iterations"], least=0)}
 
 

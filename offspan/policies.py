@@ -24,12 +24,18 @@ LARGEST_STATIC = 2**22  # what NumPy computes is computed before its size can be
 FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError, NotImplementedError)
 
 
-def load_policy(path: str | os.PathLike, *, low: float | Sequence[float] | None = None, high: float | Sequence[float] | None = None) -> Any:
+def load_policy(
+    path: str | os.PathLike,
+    *,
+    low: float | Sequence[float] | None = None,
+    high: float | Sequence[float] | None = None,
+    activation: str | None = None,
+) -> Any:
     """The policy of an .onnx or a .safetensors file as a controller u = π(o), o one observation; its weights can be trained  [beyond R24].
 
     Of an ONNX graph with several outputs the first is the action, and only what it depends on is read. A safetensors file has the layers of
-    an `MLP`, "0.weight" (out, in) and "0.bias" (out,), "1.weight", …, as `torch.nn.Sequential` names them, with any prefix; its metadata
-    may name the "activation" between them ("relu" otherwise), and there is none after the last.
+    an `MLP`, "0.weight" (out, in) and "0.bias" (out,), "1.weight", …, as `torch.nn.Sequential` names them, with any prefix. The
+    `activation` between them, such as "tanh", is given here or named in the metadata of the file; there is none after the last.
 
     With `low` and `high`, numbers or one for each control, u is clipped to [low, high], as Stable-Baselines3 does for PPO and A2C. It is
     not rescaled, which SAC and TD3 need.
@@ -54,9 +60,11 @@ def load_policy(path: str | os.PathLike, *, low: float | Sequence[float] | None 
         raise OffspanError(f"load_policy: there is no file {str(path)!r}.")
     if (low is None) != (high is None):
         raise OffspanError(f"load_policy: `low` is {low!r} and `high` is {high!r}, but u is clipped on both sides; pass both or neither.")
+    if activation is not None and read is not _read_safetensors:
+        raise OffspanError(f"{where} has its activations in its graph; leave `activation` out.")
     bounds = None if low is None else as_bounds("load_policy", (low, high))
     try:
-        controller, size = read(path)
+        controller, size = _read_safetensors(path, activation) if read is _read_safetensors else _read_onnx(path)
         controller = Clipped(controller, *bounds) if bounds else controller
         if size is not None:
             jax.eval_shape(controller, jax.ShapeDtypeStruct((size,), jnp.result_type(float)))
@@ -333,7 +341,7 @@ def _listed(names: Any) -> str:
     return excerpt(ValueError(", ".join(map(repr, names)) or "none"))
 
 
-def _read_safetensors(path: Path) -> tuple[MLP, int]:
+def _read_safetensors(path: Path, activation: str | None) -> tuple[MLP, int]:
     """The network of the layers in a file, and the size of an observation."""
     from safetensors import SafetensorError, safe_open
 
@@ -347,5 +355,10 @@ def _read_safetensors(path: Path) -> tuple[MLP, int]:
     numbers = sorted({number for number, _ in layers})
     if len({part and part[1] for part in parts}) != 1 or len(arrays) != 2 * len(numbers) or len(layers) != len(arrays):
         raise OffspanError(f"it has the tensors {_listed(sorted(arrays))}, but must have the layers of an MLP: '0.weight', '0.bias', ….")
-    network = MLP([(layers[number, "weight"], layers[number, "bias"]) for number in numbers], metadata.get("activation", "relu"))
+    named = metadata.get("activation")
+    network = MLP([(layers[number, "weight"], layers[number, "bias"]) for number in numbers], activation or named or "relu")
+    if len(numbers) > 1 and named is None is activation:
+        raise OffspanError('it does not name the activation between its layers; pass `activation=`, such as "tanh" or "relu"')
+    if None is not named != activation is not None:
+        raise OffspanError(f"`activation` is {activation!r}, but the file names {named!r}")
     return network, network.layers[0][0].shape[1]

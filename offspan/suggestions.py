@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from offspan.controllers import Linear
 from offspan.exploration import coverage
 from offspan.host import own_errors
 from offspan.problems.base import Problem
@@ -77,8 +78,8 @@ def suggest(
 ) -> Suggestion:
     """Greedily, the failing states whose trajectories come near to most of the failing states that are not near to one already.
 
-    `trained` is the share of the seen states that succeeds, `possible` (q,) from which states another controller succeeds: others may be
-    out of reach of any, and are not suggested.
+    `trained` is the share of the seen states that succeeds, `possible` (q,) from which states another controller may succeed: others are
+    not suggested.
     """
     fails = successes < 0.5
     share = float(fails.mean())
@@ -88,7 +89,7 @@ def suggest(
     out_of_reach = np.zeros_like(fails) if possible is None else fails & ~possible
     failing = states[fails & ~out_of_reach]
     if not len(failing):
-        said = "Where it fails, the reference fails, too, so that no state is suggested."
+        said = "Where it fails, the trajectory ends at its start or the reference fails, too, so that no state is suggested."
         return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
     some = failing[np.linspace(0, len(failing) - 1, min(len(failing), CANDIDATES)).astype(int)]
     covers = _reached(problem, controller, some, failing, scale)
@@ -107,6 +108,8 @@ def suggest(
     told = success_by_distance(distances, successes).correlation
     if trained < 0.5:
         said = f"It fails from the states that it was trained on, too ({trained:.0%} succeed): train it further before you add {these}."
+        if isinstance(controller, Linear):
+            said += " If its gain is that of an lqr or dlqr, where u = −K x, change its sign."
     elif gain >= MATTERS and told >= PREDICTS:
         said = f"Add {these} to those it is trained on: as distance predicts success, {100 * gain:.0f} percentage points should be gained."
     elif gain < MATTERS and np.median(distances[fails]) <= NEAR:

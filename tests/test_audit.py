@@ -111,6 +111,46 @@ def test_what_cannot_fit_is_refused_before_it_is_begun(horizon, options):
         offspan.audit(offspan.identity(2, horizon=horizon), HALF, SEEN, REGION, success=inside, **options)
 
 
+def test_no_state_is_suggested_from_which_the_trajectory_has_ended():
+    """x′ = x where |x₁| > 0.5, whatever the controller does, and all of it fails beyond 0.2."""
+    problem = offspan.FunctionProblem(
+        lambda x, u: 0.9 * x + 0 * u, lambda x, u: x @ x, state_dim=2, control_dim=2, horizon=5, done=lambda x: jnp.abs(x[1]) > 0.5
+    )
+    arguments: Any = (problem, HALF, SEEN, REGION)
+    options: Any = {"success": lambda x: jnp.abs(x[1]) < 0.1, "points": 5, "states": 300, "key": KEY}
+    found = offspan.audit(*arguments, **options)
+    fails = found.outcome.successes < 0.5
+    ended = np.abs(found.states[:, 1]) > 0.5
+    assert 0.3 < np.mean(fails & ended) < np.mean(fails) - 0.1
+    assert len(found.suggested.states) == 2
+    assert np.all(np.abs(found.suggested.states[:, 1]) <= 0.5)
+    assert found.suggested.gain <= np.mean(fails & ~ended)
+    assert all(abs(one.states[0][1]) <= 0.5 for one in found.worst), "they say nothing of the controller"
+    beyond = offspan.audit(*arguments, **{**options, "success": lambda x: jnp.abs(x[1]) <= 0.5})
+    assert beyond.suggested.states.shape == (0, 2)
+    assert "the trajectory ends at its start" in beyond.suggested.note
+
+
+def test_training_again_without_derivatives_is_refused_before_anything_is_simulated():
+    calls = []
+    problem = offspan.BlackBox(
+        lambda X, U: calls.append(len(X)) or X + U, lambda X, U: np.sum(X**2, axis=1), state_dim=2, control_dim=2, horizon=5
+    )
+    for retrain, said in (
+        ({"optimizer": optax.adam(1e-3), "iterations": 5}, "`retrain` needs a gradient without derivatives"),
+        ({"optimizer": optax.adam(1e-3), "iterations": 5, "gradient": offspan.TwoPoint(0.1, 2), "horizons": (2, 3)}, "must end with"),
+    ):
+        with pytest.raises(offspan.OffspanError, match=said):
+            offspan.audit(problem, HALF, SEEN, REGION, success=inside, retrain=retrain)
+    assert sum(calls) < 10
+
+
+def test_the_sign_of_a_gain_is_suspected_where_it_fails_from_its_own_states():
+    wrong = offspan.Linear([[0.0, 0.0], [0.0, 1.0]])
+    found = offspan.audit(PLANT, wrong, jnp.array([[0.0, 1.0]]), REGION, success=inside, points=5, states=50)
+    assert "u = −K x, change its sign" in found.suggested.note
+
+
 def test_it_hardly_matters_where_everything_succeeds():
     found = offspan.audit(PLANT, offspan.Linear(-jnp.eye(2)), SEEN, REGION, points=5, states=100, success=inside)
     assert found.outcome.share == 1

@@ -19,6 +19,7 @@ import offspan
 from offspan.cli import app
 from offspan.experiments import executor
 from offspan.experiments.lqr import LQRSpec, distinct_runs
+from offspan.experiments.parts import share_of_steps
 from offspan.experiments.registry import load_preset, load_spec, preset_names, presets_for, spec_from
 from offspan.experiments.run import run
 from offspan.experiments.spec import to_toml
@@ -362,6 +363,12 @@ def test_a_run_is_compared_with_one_of_its_kind_or_with_none(tmp_path):
     assert str(caught.value) == said
     with pytest.raises(ValueError, match="`compare_with`"):
         load_spec(write(path, path.read_text().replace('"starts"', '"../starts"')))
+
+
+def test_the_share_that_is_done_counts_simulated_time_steps():
+    assert share_of_steps(30, 120, None) == 0.25
+    done = [share_of_steps(count, 120, [10, 20, 90]) for count in (0, 40, 60, 80, 120)]
+    np.testing.assert_allclose(done, [0, 10 / 120, 20 / 120, 30 / 120, 1])
 
 
 def test_a_spec_that_never_got_going_does_not_hold_its_folder(spec, tmp_path):

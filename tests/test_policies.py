@@ -544,7 +544,13 @@ def test_layers_of_a_safetensors_file(tmp_path, names, activation):
     network = offspan.MLP.init(jax.random.key(0), 4, 2, width=5, depth=3, activation=activation or "relu")
     path = tmp_path / "policy.safetensors"
     save_file(layers_of(network, names), path, metadata={"format": "pt"} | ({"activation": activation} if activation else {}))
+    if activation is None:
+        assert "does not name the activation between its layers; pass `activation=`" in error_of(path)
+        assert eqx.tree_equal(load_policy(path, activation="relu"), network)
+        return
     assert eqx.tree_equal(load_policy(path), network)
+    assert eqx.tree_equal(load_policy(path, activation="tanh"), network)
+    assert "`activation` is 'elu', but the file names 'tanh'" in error_of(path, activation="elu")
     o = 100 * jnp.asarray(OBSERVATIONS[0], float)
     clipped = load_policy(path, low=[-0.2, -0.1], high=0.2)(o)
     np.testing.assert_array_equal(clipped, jnp.clip(network(o), jnp.array([-0.2, -0.1]), 0.2))

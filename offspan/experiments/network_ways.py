@@ -14,6 +14,7 @@ from offspan.errors import OffspanError
 from offspan.experiments.estimate import Estimate, one_after_another
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import OPTIMIZERS, Networks, check_states, clipped
+from offspan.experiments.parts import share_of_steps
 from offspan.experiments.registry import system
 from offspan.experiments.spec import Arrays, Matrix, OnChunk, Positive, Rate, Seed, Spec, Task, filled, result_attributes
 from offspan.experiments.ways import Way, check_ways
@@ -147,7 +148,7 @@ def run_task(spec: NetworkWaysSpec, name: str, needed: Mapping[str, Arrays], res
     way, seeds = spec.trainings()[training]
     problem, (seen, unseen, targets) = spec.make_problem(int(horizon)), spec.states()
     starts = spec.first_controllers(problem, seeds)
-    iterations = way.iterations or spec.iterations
+    iterations, stages = way.iterations or spec.iterations, way.stages(int(horizon))
     adversarial = isinstance(way, NonExtrapolating)
     batch = train_batch(
         Noisy(problem, control=way.control_noise, process=way.process_noise) if way.is_noisy() else problem,
@@ -158,11 +159,11 @@ def run_task(spec: NetworkWaysSpec, name: str, needed: Mapping[str, Arrays], res
         loss=adversarial_objective(unseen, targets, coefficient=way.coefficient) if adversarial else None,
         gradient=None if adversarial else way.estimator(),
         key=jax.random.key(0),
-        horizons=way.stages(int(horizon)),
+        horizons=stages,
         discounts=way.discounts,
         record_every=spec.evaluate_every,
         resume=None if resume is None else Batch.from_arrays(resume, starts[0]),
-        on_chunk=lambda batch: on_chunk(batch.done / iterations, batch.to_arrays()),
+        on_chunk=lambda batch: on_chunk(share_of_steps(batch.done, iterations, stages), batch.to_arrays()),
     )
     return batch.to_arrays()
 

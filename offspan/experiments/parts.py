@@ -18,6 +18,15 @@ def part_names(name: str, spec: Spec, count: int) -> list[str]:
     return [name] if spec.seeds_per_task is None else [f"{name}-part-{part}" for part in range(count)]
 
 
+def share_of_steps(done: int, iterations: int, horizons: Sequence[int] | None) -> float:
+    """The share of the simulated time steps in the first `done` updates, of which every horizon has as many."""
+    if not horizons:
+        return done / iterations
+    each = iterations / len(horizons)
+    made = np.clip(done - each * np.arange(len(horizons)), 0.0, each)
+    return float(made @ np.asarray(horizons) / (each * sum(horizons)))
+
+
 def joined(parts: Sequence[Arrays]) -> Arrays:
     """The arrays of one batch from those of its parts, run after run: `Batch.to_arrays`, without what only a resumed batch needs.
 

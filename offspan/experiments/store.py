@@ -18,7 +18,7 @@ import xarray as xr
 
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.checkpoints import Checkpoint, checksum, load_arrays, save_arrays
-from offspan.experiments.registry import check_result, kind, load_spec
+from offspan.experiments.registry import check_result, kind, load_spec, preset_names
 from offspan.experiments.spec import Spec, result_attributes, to_toml
 from offspan.files import (
     atomic_write,
@@ -322,7 +322,8 @@ def find_run(root: Path, name: str) -> RunFolder:
     """The folder of a run; `.load_result()` is its dataset."""
     known = [run.path.name for run in find_runs(root)]
     if name not in known:
-        raise OffspanError(f"there is no run {name!r} in {root}{nearest(name, known)}.")
+        made_by = f"; it is a preset: `offspan reproduce {name}` makes that run" if name in preset_names() else nearest(name, known)
+        raise OffspanError(f"there is no run {name!r} in {root}{made_by}.")
     return RunFolder(root / name)
 
 

@@ -16,6 +16,7 @@ from offspan.errors import OffspanError
 from offspan.experiments.estimate import Estimate, networks
 from offspan.experiments.lqr import STATUS_FLAGS
 from offspan.experiments.network import layers_of, trajectories_of
+from offspan.experiments.parts import share_of_steps
 from offspan.experiments.spec import Arrays, Matrix, Number, OnChunk, Positive, Seed, Spec, Task, filled, result_attributes
 from offspan.experiments.tables import ControllerTable, NetworkTable, RetrainTable, SystemTable, TrainingTable
 from offspan.problems import Problem
@@ -147,6 +148,7 @@ def run_task(spec: SystemSpec, name: str, needed: Mapping[str, Arrays], resume: 
         raise OffspanError(f"{spec.name} comes with a controller that is trained already; `offspan audit` says how far it reaches.")
     seen = spec.seen(problem)
     starts = [spec.network.first(problem, spec.system, seed) for seed in spec.seeds]
+    options = spec.training.options(problem)
     batch = train_batch(
         problem,
         starts,
@@ -155,8 +157,8 @@ def run_task(spec: SystemSpec, name: str, needed: Mapping[str, Arrays], resume: 
         key=jax.random.key(spec.seed),
         record_every=max(spec.iterations // 1_000, 1),
         resume=None if resume is None else Batch.from_arrays(resume, starts[0]),
-        on_chunk=lambda batch: on_chunk(batch.done / spec.iterations, batch.to_arrays()),
-        **spec.training.options(problem),
+        on_chunk=lambda batch: on_chunk(share_of_steps(batch.done, spec.iterations, options.get("horizons")), batch.to_arrays()),
+        **options,
     )
     X, costs = zip(*(trajectories_of(problem, controller, seen) for controller in batch.controllers), strict=True)
     layers = {f"{name}{i}": values for i, layer in enumerate(layers_of(batch)) for name, values in zip("Wb", layer, strict=True)}

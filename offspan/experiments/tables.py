@@ -190,6 +190,7 @@ class ControllerTable(Strict):
     policy: str | None = None  # a path, from the spec's folder
     low: Number | list[Number] | None = None
     high: Number | list[Number] | None = None
+    activation: str | None = None  # of a .safetensors policy that does not name its own
     gain: Matrix | None = None
     run: str | None = None  # the path of its folder, from the spec's
 
@@ -199,6 +200,8 @@ class ControllerTable(Strict):
             raise OffspanError("`controller` must give one of policy, gain and run")
         if (self.low is not None or self.high is not None) and Path(self.policy or "").suffix not in (".onnx", ".safetensors"):
             raise OffspanError("`controller.low` and `controller.high` clip what a .onnx or .safetensors policy says; leave them out here")
+        if self.activation is not None and Path(self.policy or "").suffix != ".safetensors":
+            raise OffspanError("`controller.activation` is that of a .safetensors policy; leave it out here")
         return self
 
     def load(self, system: SystemTable, precision: str) -> Any:
@@ -208,7 +211,7 @@ class ControllerTable(Strict):
         path = Path(system.folder) / str(self.policy)
         if path.suffix == ".npz":
             return load_controller(path)
-        policy = load_policy(path, low=self.low, high=self.high)
+        policy = load_policy(path, low=self.low, high=self.high, activation=self.activation)
         return policy if system.gymnasium is None else Observed(policy, system.observation())
 
 

@@ -144,5 +144,8 @@ def _gaussian_matrix(key: PRNGKeyArray, dim: int) -> Float[Array, "n n"]:
 def as_lqr(where: str, problem: Problem) -> LQR:
     """`problem`, if it is an LQR."""
     if not isinstance(problem, LQR):
-        raise OffspanError(f"{where}: `problem` is a {type(problem).__name__}, but this is defined for an LQR only.")
+        raise OffspanError(
+            f"{where}: `problem` is a {type(problem).__name__}, but this is defined for an LQR only; for other systems there are `train`, "
+            "`extrapolation` and `audit`."
+        )
     return problem

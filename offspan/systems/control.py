@@ -68,7 +68,7 @@ def _time_step(where: str, system: Any, dt: float | None) -> float | None:
     if system.isdtime(strict=True):
         own = system.dt
         if dt is not None and (own is True or not np.isclose(own, dt)):
-            said = "of no length" if own is True else f"of {own:g}"
+            said = "of unspecified length" if own is True else f"of {own:g}"
             raise OffspanError(f"{where}: `dt` is {dt:g}, but the system is discrete, with time steps {said}; leave `dt` out.")
         return None
     if system.dt is None:

@@ -84,7 +84,8 @@ class Diagnosis(NamedTuple):
                 f"at time step {self.time_step} from seen state {self.x0}."
             )
         growth = ", ".join(f"{name} {_reach(norms)}" for name, norms in zip(("‖x_h‖", "‖∂x_h/∂x_0‖", "‖∂J/∂x_h‖"), self[5:], strict=True))
-        return f"{head}\nAlong that trajectory {growth}." + ("" if self.what == "nothing" else f"\nTry: {self.advice}.")
+        which = f"the trajectory from seen state {self.x0}" if self.what in ("nothing", "progress") else "that trajectory"
+        return f"{head}\nAlong {which} {growth}." + ("" if self.what == "nothing" else f"\nTry: {self.advice}.")
 
 
 def diagnose(problem: Problem, run: Run, x0s: Any, *, loss: Loss | None = None) -> Diagnosis:
