@@ -186,6 +186,8 @@ def map_region(
     from offspan.report.maps import map_data, map_figure
 
     spec = load_spec(Path(run), trust_code=trust_code) if run.endswith(".toml") else None
+    if spec is not None:
+        spec.check()
     stored = find_run(folder, run if spec is None else spec.name)
     with status("drawing …"):
         options: Any = {"points": points, "margin": margin, "trust_code": trust_code}

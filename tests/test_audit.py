@@ -11,6 +11,7 @@ import optax
 import pytest
 
 import offspan
+from offspan.report import audit as audit_report
 
 KEY = jax.random.key(3)
 REGION = {0: (-2.0, 2.0), 1: (-1.0, 1.0)}
@@ -149,6 +150,18 @@ def test_the_sign_of_a_gain_is_suspected_where_it_fails_from_its_own_states():
     wrong = offspan.Linear([[0.0, 0.0], [0.0, 1.0]])
     found = offspan.audit(PLANT, wrong, jnp.array([[0.0, 1.0]]), REGION, success=inside, points=5, states=50)
     assert "u = −K x, change its sign" in found.suggested.note
+
+
+@pytest.mark.parametrize(("growth", "beyond"), [(0.9, 0), (4.0, 2)])
+def test_trajectories_that_explode_do_not_hide_their_beginnings(growth, beyond):
+    """x′ = g x over 60 steps, from two states."""
+    problem = offspan.LQR(growth * np.eye(2), horizon=60)
+    found = offspan.audit(problem, offspan.Linear(np.zeros((2, 2))), SEEN, REGION, success=lambda x: x[0] > 9, points=5, states=50, worst=2)
+    figure = audit_report.trajectory_figure(found)
+    low, high = figure.axes[0].get_ylim()
+    assert high - low < 100
+    assert low < min(one.states[0][0] for one in found.worst)
+    assert (f"{beyond} of 2 grow far beyond the region" in figure.get_suptitle()) == (beyond > 0)
 
 
 def test_it_hardly_matters_where_everything_succeeds():

@@ -20,6 +20,7 @@ from offspan.report.page import TEMPLATES, Picture, check_target, picture
 from offspan.report.tables import Table, number
 from offspan.suggestions import NEAR
 
+FAR = 30.0  # times as far as most of them go: beyond that, trajectories leave the picture
 MARKS: dict[str, dict[str, Any]] = {
     "seen": LOOKS["seen"],
     "worst": {"marker": "X", "facecolor": INKY, "edgecolor": "white"},
@@ -176,15 +177,15 @@ def trajectory_figure(audit: Audit) -> Figure:
     figure, axes = subplots(10.0, 2.2 * len(shown) + 1.0, len(shown), 1, sharex=True, squeeze=False)
     leaving = np.zeros(len(audit.worst), bool)
     for ax, d in zip(axes[:, 0], shown, strict=True):
-        for i, one in enumerate(audit.worst):
-            ax.plot(np.asarray(one.states)[:, d], color=CATEGORIES[i % 8], linestyle=DASHES[i % 4], label=f"{i + 1}")
-        ax.set_ylabel(audit.coordinates[d])
         values = np.stack([np.asarray(one.states)[:, d] for one in audit.worst])
         low, high = _window(values, audit.region.get(d))
-        beyond = ~np.all((values >= low) & (values <= high), axis=1)
-        if beyond.any():
+        inside = np.logical_and.accumulate((values >= low) & (values <= high), axis=1)  # until it first leaves
+        for i, (line, steps) in enumerate(zip(values, inside.sum(axis=1), strict=True)):
+            ax.plot(line[: steps + 1], color=CATEGORIES[i % 8], linestyle=DASHES[i % 4], label=f"{i + 1}")
+        ax.set_ylabel(audit.coordinates[d])
+        if not inside.all():
             ax.set_ylim(low, high)
-            leaving |= beyond
+        leaving |= ~inside[:, -1]
     axes[-1, 0].set_xlabel("time step h")
     legend_below(axes[0, 0], len(audit.worst), title="worst state")
     ends = f": {leaving.sum()} of {len(leaving)} grow far beyond the region" if leaving.any() else ""
@@ -193,9 +194,13 @@ def trajectory_figure(audit: Audit) -> Figure:
 
 
 def _window(values: np.ndarray, interval: tuple[float, float] | None) -> tuple[float, float]:
-    """What an axis shows of trajectories of which some may grow beyond all bounds: the interval of the region and the middle of the values,
-    and as much again on both sides."""
-    finite = values[np.isfinite(values)]
-    ends = [*np.quantile(finite, [0.25, 0.75]), *(interval or ())] if len(finite) else [0.0, 0.0]
+    """What an axis shows of trajectories (k, t): all, or where some grow beyond all bounds, their starts, the interval of the region, and on
+    both sides twice as far as most go, but no more than ten times the width of the interval."""
+    ends = [*values[:, 0], *(interval or ())]
     low, high = min(ends), max(ends)
-    return low - max(high - low, 1e-9), high + max(high - low, 1e-9)
+    away = np.abs(values - values[:, :1])
+    away = away[np.isfinite(away)]
+    reach = max(high - low, min(np.median(away), 10 * (high - low) if interval else np.inf), 1e-9)
+    if len(away) == values.size and np.ptp(values) <= FAR * reach:
+        return float(values.min()), float(values.max())
+    return low - 2 * reach, high + 2 * reach
