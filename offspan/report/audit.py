@@ -194,8 +194,8 @@ def trajectory_figure(audit: Audit) -> Figure:
 
 
 def _window(values: np.ndarray, interval: tuple[float, float] | None) -> tuple[float, float]:
-    """What an axis shows of trajectories (k, t): all, or where some grow beyond all bounds, their starts, the interval of the region, and on
-    both sides twice as far as most go, but no more than ten times the width of the interval."""
+    """What an axis shows of trajectories (k, t): all, or where some grow beyond all bounds, their starts, the interval of the region, and
+    on both sides twice as far as most go, but no more than ten times the width of the interval."""
     ends = [*values[:, 0], *(interval or ())]
     low, high = min(ends), max(ends)
     away = np.abs(values - values[:, :1])
