@@ -290,7 +290,9 @@ def curves_figure(result: xr.Dataset) -> Figure:
     """The cost over the states that were trained on, for each objective and seed, with the controllers that are kept."""
     figure, axes = subplots(10.5, 3.8, 1, 3, sharey=True)
     first = [result[f"{objective}_curve"].values[:, 0] for objective in COLOURS]
-    top = 3 * np.nanmax(np.concatenate(first))  # spikes of single updates go beyond
+    lost = [result[f"{objective}_status"].values == DIVERGED for objective in COLOURS]
+    begun = np.concatenate([costs[~ends] if not ends.all() else costs for costs, ends in zip(first, lost, strict=True)])
+    top = 3 * np.nanmax(begun)  # spikes of single updates go beyond, and what diverges
     beyond = 0
     for ax, (objective, colour) in zip(axes, COLOURS.items(), strict=True):
         curves, kept = result[f"{objective}_curve"].values, result[f"{objective}_training_cost"].values
@@ -327,7 +329,7 @@ def _kept(result: xr.Dataset) -> str:
     if not len(costs):
         return f"All {diverged} runs of policy gradient diverged"
     low, high = short(float(costs.min())), short(float(costs.max()))
-    return f"The best controller of policy gradient costs {low if low == high else f'{low} to {high}'} over the seen states{ends}"
+    return f"Policy gradient's best controllers cost {low if low == high else f'{low} to {high}'} over the seen states{ends}"
 
 
 def _kept_at(curves: np.ndarray, kept: np.ndarray) -> np.ndarray:
