@@ -84,7 +84,7 @@ def test_the_page_stands_alone_and_can_be_heard(paper):
     assert f"{claims} of {claims} checked claims hold" in page.text
     assert "offspan reproduce quadcopter-below" in page.text, "what was not run is named"
     asked = "Settings: pendulum, 2 seen and 5 unseen states; 5 seeds, 75,000 iterations, float32."
-    assert f"{asked} In the paper: fig:pend_and_quad_experiments_main. Run again by offspan reproduce pendulum." in page.text
+    assert f"{asked} In the paper: Figure 3 (fig:pend_and_quad_experiments_main). Run again by offspan reproduce pendulum." in page.text
     assert '"jax"' not in page.text
     assert "jax 0." in page.text, "where it comes from"
 

@@ -98,7 +98,7 @@ class KeptParts:
         except FileNotFoundError:
             return default
         except OffspanError:
-            if not _is_a_part(path):
+            if _is_of_others(path):
                 raise OffspanError(f"{path} is in the way of this audit and was not written by one; move it away.") from None
             return default
         self.written.add(path)
@@ -110,10 +110,10 @@ class KeptParts:
         self.written.add(path)
 
 
-def _is_a_part(path: Path) -> bool:
-    """Whether an audit wrote it: then it is of another audit."""
+def _is_of_others(path: Path) -> bool:
+    """Whether it holds arrays that no audit wrote; one that cannot be read is a part that was damaged."""
     with contextlib.suppress(OffspanError):
-        return {"checksum", "digest"} <= read_arrays(path).keys()
+        return not {"checksum", "digest"} <= read_arrays(path).keys()
     return False
 
 
