@@ -24,9 +24,11 @@ from offspan.problems.lqr import LQR
 from offspan.problems.variants import as_noise_key, is_noisy, without_noise
 from offspan.rollout import Controller, Trajectory, rollout
 from offspan.sizes import check_memory
-from offspan.suggestions import NEAR, Curve, Suggestion, listed, success_by_distance, suggest
+from offspan.suggestions import CANDIDATES, NEAR, Curve, Suggestion, listed, success_by_distance, suggest
 from offspan.training import Batch, Exact, train_batch
 from offspan.training.diagnosis import warn_if_stuck
+from offspan.training.estimators import check_estimator
+from offspan.training.train import as_stages
 
 WHERE = "audit"
 TOLERANCE = 2.0  # without a `success`, a state may cost this many times what the reference costs from there, or the worst seen state
@@ -146,8 +148,8 @@ def audit(
 
     `progress` is called with the share done. Finished parts are kept in `memory`, such as a dict, and looked up there, so that the same
     audit with the same memory continues where it was interrupted. Another audit is refused: all arguments are compared, numbers by value
-    and functions by their names, code, and the numbers and containers that they read from around them. What else such a function calls, and
-    objects that are neither an `equinox.Module` nor a dataclass (an environment, a simulator, one of your own classes), are not compared.
+    and functions by their names, code, and what they read from around them: numbers, words, dataclasses and containers, which they must not
+    change. What else such a function calls, and objects of other classes (an environment, a simulator, one of your own), are not compared.
 
     >>> import jax, numpy as np, offspan
     >>> problem, K = offspan.identity(2, horizon=5), offspan.Linear([[-1.0, 0.0], [0.0, 1.0]])  # lost in the second coordinate
@@ -160,12 +162,13 @@ def audit(
     box = as_region(WHERE, region, n)
     centre = np.asarray(seen.mean(axis=0) if at is None else as_floats(WHERE, "at", at, shape=(n,), meaning=f"shape ({n},): one state"))
     key_states, key_noise, key_training = jax.random.split(jax.random.key(0) if key is None else as_key(WHERE, key), 3)
-    counts = {"states": states, "points": points, "worst": worst, "add": add}
-    states, points, worst, add = (as_count(WHERE, name, value, least=1) for name, value in counts.items())
+    counts = {"states": states, "points": points, "worst": worst, "add": add, "samples": samples}
+    states, points, worst, add, samples = (as_count(WHERE, name, value, least=1) for name, value in counts.items())
     maps = math.comb(min(len(box), MAPPED), 2) or 1
     trajectory, places = (problem.horizon + 1) * (n + problem.control_dim + 1), states + maps * points**2
     said = f"{WHERE}: {places:,} states (`states`, and maps of `points` × `points`) and trajectories of {problem.horizon:,} time steps"
-    check_memory(said, 8 * (6 * n * places + 3 * (len(seen) + 1) * trajectory), "take fewer, or a shorter horizon")
+    at_once = trajectory * (3 * (len(seen) + 1) + 2 * CANDIDATES) + n * (6 * places + samples * max(states, points**2))
+    check_memory(said, 8 * at_once, "take fewer (also `samples`), or a shorter horizon")
     training = None if retrain is None else _as_training(retrain, key_training, problem)
     drawn, scale = drawn_from(key_states, states, box, centre), widths(box, n)
     best, best_name = (reference, "The reference") if reference is not None else _stationary(problem)
@@ -284,14 +287,16 @@ def _as_training(retrain: Any, key: Array, problem: Problem) -> dict[str, Any]:
         )
     for name in retrain:
         check_known(f"{WHERE}: `retrain` has no option", name, OPTIONS)
-    if is_hosted(problem) and retrain.get("gradient") is None:
+    gradient = Exact() if retrain.get("gradient") is None else retrain["gradient"]
+    check_estimator(WHERE, gradient)
+    if is_hosted(problem) and isinstance(gradient, Exact):
         raise OffspanError(
             f"{WHERE}: `retrain` needs a gradient without derivatives, as the problem is made of NumPy functions: add "
             '"gradient": TwoPoint(radius=…, directions=…).'
         )
-    if retrain.get("horizons") is not None and np.ndim(retrain["horizons"]) and list(retrain["horizons"])[-1] != problem.horizon:
-        raise OffspanError(f"{WHERE}: `horizons` of `retrain` must end with the problem's own, {problem.horizon}.")
-    return {"key": key, "record_every": 1, **retrain, "iterations": as_count(WHERE, "iterations", retrain["iterations"], least=0)}
+    iterations = as_count(WHERE, "iterations", retrain["iterations"], least=0)
+    as_stages(WHERE, problem, iterations, retrain.get("horizons"), retrain.get("discounts"))
+    return {"record_every": 1, **retrain, "key": as_key(WHERE, retrain.get("key", key)), "iterations": iterations}
 
 
 def _retrained(parts: Parts, problem: Problem, controller: Any, x0s: Array, options: dict[str, Any]) -> Any:

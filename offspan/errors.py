@@ -5,6 +5,7 @@ only, since under jit, vmap and grad there is no value to check.
 """
 
 import difflib
+import functools
 import importlib
 import inspect
 import operator
@@ -56,10 +57,12 @@ def is_false(condition: ArrayLike) -> bool:
 def check_not_frozen(where: str, said: str, function: Any) -> None:
     """Raises for a method of an object, or an object with arrays or numbers, that is no pytree: a compiled program would keep the numbers
     that the object has at the first call."""
+    while not isinstance(function, type | eqx.Module) and (within := _wrapped(function)) is not None:
+        function = within
     owner = function.__self__ if inspect.ismethod(function) else function
-    if isinstance(owner, type | eqx.Module) or not jax.tree_util.all_leaves([owner]):
+    if isinstance(owner, type | eqx.Module) or inspect.isfunction(owner) or not jax.tree_util.all_leaves([owner]):
         return
-    held = jax.tree.leaves(getattr(owner, "__dict__", {}))
+    held = [leaf for value in getattr(owner, "__dict__", {}).values() for leaf in _leaves(value)]
     if owner is not function or any(eqx.is_array(one) or isinstance(one, float) for one in held):
         what = f"a method of a {type(owner).__name__}" if owner is not function else f"a {type(owner).__name__}"
         raise OffspanError(
@@ -67,6 +70,18 @@ def check_not_frozen(where: str, said: str, function: Any) -> None:
             "equinox.Module with `__call__`, or pass a function of NumPy arrays to `HostController(function, control_dim=…)` as a "
             "controller, to `BlackBox` as a system."
         )
+
+
+def _wrapped(function: Any) -> Any:
+    """What a partial function, or one of jax.jit and the like, calls."""
+    return function.func if isinstance(function, functools.partial) else getattr(function, "__wrapped__", None)
+
+
+def _leaves(value: Any) -> list[Any]:
+    try:
+        return jax.tree.leaves(value)
+    except (TypeError, ValueError):  # of a dict whose keys cannot be sorted
+        return [value]
 
 
 def as_floats(where: str, name: str, value: Any, *, shape: tuple[int | None, ...], meaning: str) -> Array:

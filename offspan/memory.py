@@ -84,7 +84,7 @@ def _parts_of(value: Any) -> list[Any]:
         return [value.func, value.args, value.keywords]
     if hasattr(value, "__wrapped__"):  # by jax.jit and the like
         return [value.__wrapped__]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # such as a problem or a controller
+    if _is_record(value):  # such as a problem or a controller
         return [getattr(value, one.name, None) for one in dataclasses.fields(value)]
     if isinstance(value, Mapping):
         return [*value.items()]
@@ -94,9 +94,10 @@ def _parts_of(value: Any) -> list[Any]:
 
 
 def _surroundings(function: types.FunctionType) -> dict[str, Any]:
-    """What a function reads from around it: the variables of enclosing functions, and global numbers and containers."""
+    """What a function reads from around it: the variables of enclosing functions, and global numbers, words, containers and dataclasses."""
     read = {name: function.__globals__[name] for name in _global_names(function.__code__) if name in function.__globals__}
-    found = {name: one for name, one in read.items() if eqx.is_array_like(one) or isinstance(one, dict | list | tuple)}
+    compared = str | dict | list | tuple | set | frozenset
+    found = {name: one for name, one in read.items() if eqx.is_array_like(one) or isinstance(one, compared) or _is_record(one)}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # of a variable that has no value yet
             found[name] = cell.cell_contents
@@ -109,6 +110,10 @@ def _global_names(code: types.CodeType) -> Iterator[str]:
     for one in code.co_consts:
         if isinstance(one, types.CodeType):
             yield from _global_names(one)
+
+
+def _is_record(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def _is_key(value: Any) -> bool:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from offspan.controllers import MLP
+from offspan.controllers import ACTIVATIONS, MLP
 from offspan.errors import OffspanError, as_bounds
 from offspan.files import excerpt
 
@@ -356,9 +356,10 @@ def _read_safetensors(path: Path, activation: str | None) -> tuple[MLP, int]:
     if len({part and part[1] for part in parts}) != 1 or len(arrays) != 2 * len(numbers) or len(layers) != len(arrays):
         raise OffspanError(f"it has the tensors {_listed(sorted(arrays))}, but must have the layers of an MLP: '0.weight', '0.bias', ….")
     named = metadata.get("activation")
-    network = MLP([(layers[number, "weight"], layers[number, "bias"]) for number in numbers], activation or named or "relu")
     if len(numbers) > 1 and named is None is activation:
         raise OffspanError('it does not name the activation between its layers; pass `activation=`, such as "tanh" or "relu"')
-    if None is not named != activation is not None:
-        raise OffspanError(f"`activation` is {activation!r}, but the file names {named!r}")
+    if named in ACTIVATIONS and activation in ACTIVATIONS and activation != named:
+        raise OffspanError(f"`activation` is {activation!r}, but the file names {named!r}; leave `activation` out")
+    used = next((one for one in (activation, named) if one is not None), "relu")  # without a hidden layer it is not used
+    network = MLP([(layers[number, "weight"], layers[number, "bias"]) for number in numbers], used)
     return network, network.layers[0][0].shape[1]

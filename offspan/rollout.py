@@ -67,8 +67,6 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
     n = x0.shape[0]
     if not callable(controller):
         raise OffspanError("rollout: the controller is not a function of the state; for a matrix K pass `Linear(K)`.")
-    for part in jax.tree.leaves(controller):
-        check_not_frozen("rollout", "the controller", part)
     made_by = {base.__module__.split(".")[0] for base in inspect.getmro(type(controller))} & {
         "torch",
         "stable_baselines3",
@@ -81,6 +79,8 @@ def _control_shape(controller: Controller, x0: Array, m: int) -> jax.ShapeDtypeS
             f"rollout: the controller is a model of {made_by.pop()}, not a function of jax arrays; export it to ONNX and read it with "
             f"`offspan.policies.load_policy(path)`, or {how}."
         )
+    for part in jax.tree.leaves(controller):
+        check_not_frozen("rollout", "the controller", part)
     try:
         u0 = jax.eval_shape(controller, x0)
     except (

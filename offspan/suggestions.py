@@ -121,11 +121,12 @@ def suggest(
 
 def _reached(problem: Problem, controller: Any, some: np.ndarray, failing: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """(c, f): whether the trajectory from a candidate comes near to a failing state."""
+    from scipy.spatial import KDTree  # which `import offspan` must not load
+
     with own_errors() as finished:
         X = np.asarray(finished(_states(problem, controller, jnp.asarray(some)))) / scale
-    Z = failing / scale
-    with np.errstate(over="ignore", invalid="ignore"):  # of trajectories that grow beyond all bounds
-        return np.stack([np.any(np.linalg.norm(Z[:, None] - one[None], axis=2) <= NEAR, axis=1) for one in X])
+    finite = [one[np.isfinite(one).all(axis=1)] for one in X]  # of trajectories that grow beyond all bounds
+    return np.stack([KDTree(one).query(failing / scale, distance_upper_bound=2 * NEAR)[0] <= NEAR for one in finite])
 
 
 @eqx.filter_jit

@@ -106,7 +106,9 @@ def test_no_state_is_suggested_from_which_the_reference_fails():
     assert "the reference fails, too" in hopeless.suggested.note
 
 
-@pytest.mark.parametrize(("horizon", "options"), [(10**10, {}), (3, {"points": 10**6}), (3, {"states": 10**12})])
+@pytest.mark.parametrize(
+    ("horizon", "options"), [(10**10, {}), (3, {"points": 10**6}), (3, {"states": 10**12}), (3, {"samples": 10**8}), (10**7, {})]
+)
 def test_what_cannot_fit_is_refused_before_it_is_begun(horizon, options):
     with pytest.raises(offspan.OffspanError, match=r"^audit: .* need about .* GiB, but .* are free"):
         offspan.audit(offspan.identity(2, horizon=horizon), HALF, SEEN, REGION, success=inside, **options)
@@ -139,7 +141,11 @@ def test_training_again_without_derivatives_is_refused_before_anything_is_simula
     )
     for retrain, said in (
         ({"optimizer": optax.adam(1e-3), "iterations": 5}, "`retrain` needs a gradient without derivatives"),
+        ({"optimizer": optax.adam(1e-3), "iterations": 5, "gradient": offspan.Exact()}, "`retrain` needs a gradient without derivatives"),
+        ({"optimizer": optax.adam(1e-3), "iterations": 5, "gradient": 5}, "must be an estimator"),
         ({"optimizer": optax.adam(1e-3), "iterations": 5, "gradient": offspan.TwoPoint(0.1, 2), "horizons": (2, 3)}, "must end with"),
+        ({"optimizer": optax.adam(1e-3), "iterations": 5, "gradient": offspan.TwoPoint(0.1, 2), "horizons": ()}, "`horizons` is"),
+        ({"optimizer": optax.adam(1e-3), "iterations": 5, "gradient": offspan.TwoPoint(0.1, 2), "key": 3}, "must be a random key"),
     ):
         with pytest.raises(offspan.OffspanError, match=said):
             offspan.audit(problem, HALF, SEEN, REGION, success=inside, retrain=retrain)
@@ -152,14 +158,18 @@ def test_the_sign_of_a_gain_is_suspected_where_it_fails_from_its_own_states():
     assert "u = −K x, change its sign" in found.suggested.note
 
 
-@pytest.mark.parametrize(("growth", "beyond"), [(0.9, 0), (4.0, 2)])
-def test_trajectories_that_explode_do_not_hide_their_beginnings(growth, beyond):
-    """x′ = g x over 60 steps, from two states."""
-    problem = offspan.LQR(growth * np.eye(2), horizon=60)
-    found = offspan.audit(problem, offspan.Linear(np.zeros((2, 2))), SEEN, REGION, success=lambda x: x[0] > 9, points=5, states=50, worst=2)
+@pytest.mark.parametrize(("growth", "beyond", "coordinates"), [(0.9, 0, 2), (4.0, 2, 2), (4.0, 2, 1), (1e9, 2, 1)])
+def test_trajectories_that_explode_do_not_hide_their_beginnings(growth, beyond, coordinates):
+    """x′ = [[g, 0.1], [0.1, g]] x over 60 steps, from two states of a region of one or two coordinates."""
+    problem = offspan.LQR(np.array([[growth, 0.1], [0.1, growth]]), horizon=60)
+    region = {d: REGION[d] for d in range(coordinates)}
+    options: Any = {"success": lambda x: jnp.abs(x[0]) > 1e300, "points": 5, "states": 50, "worst": 2}
+    found = offspan.audit(problem, offspan.Linear(np.zeros((2, 2))), SEEN, region, **options)
     figure = audit_report.trajectory_figure(found)
-    low, high = figure.axes[0].get_ylim()
-    assert high - low < 200
+    for ax in figure.axes:
+        assert np.ptp(ax.get_ylim()) < 1_000
+        assert all(np.size(line.get_xdata()) > 1 for line in ax.lines)
+    low, _ = figure.axes[0].get_ylim()
     assert low < min(one.states[0][0] for one in found.worst)
     assert (f"{beyond} of 2 grow far beyond the region" in figure.get_suptitle()) == (beyond > 0)
 

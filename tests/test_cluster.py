@@ -343,7 +343,7 @@ def test_something_listens_that_is_no_scheduler(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent, Dask(f"tcp://127.0.0.1:{silent.getsockname()[1]}", say=str) as executor:
         sentence = said(run, spec_of(tmp_path, SWEEP), tmp_path, ignore, 10.0, executor)
-    assert sentence.endswith("(silent for 0.5 s); is it running?"), sentence
+    assert sentence.endswith("(no answer within 0.5 s); is it running?"), sentence
 
 
 @pytest.mark.parametrize(

@@ -273,13 +273,14 @@ def test_coloured_words_have_contrast_with_white():
 def test_a_figure_beside_another_says_what_changed():
     rows, before = lqr.summary(stored("lqr-long-horizon")), lqr.summary(stored("lqr"))
     lower = sum(((rows[measure] < before[measure] - 1e-6) & (rows.system == "gaussian")).sum() for measure in lqr.MEASURES)
-    said = f"H = 8 in place of 5 lowers 8 of 8 medians of shift, {lower} of 8 of gaussian and none of 8 of identity"
+    said = f"H = 8 in place of 5 lowers medians: 8 of 8 of shift, {lower} of 8 of gaussian and none of 8 of identity"
     assert lqr.compared(rows, before) == said
     figure = lqr.measure_bars(stored("lqr-long-horizon"), stored("lqr"))
     assert "1 of 20 gaussian systems diverged, counted as ∞" in " ".join(figure.texts[1].get_text().split())
     several = pd.concat([rows, rows.assign(horizon=3)])
     assert lqr.compared(several, rows) == lqr.finding(several), "some settings would be compared with themselves"
     assert lqr.compared(rows, rows) == lqr.finding(rows), "what differs is none of D, H and η"
+    assert lqr.compared(rows.assign(horizon=9), rows) == "H = 9 in place of 8 lowers no median"
     other = lqr.summary(stored("lqr-random-abq"))
     assert lqr.compared(other, before).startswith(
         f"With 4 seen states, the optimality measure ends at {other.normalized_optimality[3]:.2f} for"

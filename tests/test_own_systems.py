@@ -1,6 +1,7 @@
 """One spec of a system of one's own serves `run`, `map`, `audit` and `select`, whatever the system is; its code runs only when trusted."""
 
 import contextlib
+import dataclasses
 import shutil
 import subprocess
 import sys
@@ -317,6 +318,7 @@ def test_a_memory_belongs_to_one_audit():
 
 
 LIMIT = 0.5
+LIMITS = dataclasses.make_dataclass("LIMITS", ["angle"])
 
 
 def below(limit):
@@ -363,6 +365,11 @@ def test_a_memory_compares_functions_by_what_they_say_and_read(monkeypatch):
     before = list(traits(nested))
     read["limit"] = 0.25
     assert list(traits(nested)) != before
+    found = [before]
+    for value in ("a word", frozenset({1}), LIMITS(0.5)):
+        monkeypatch.setattr(sys.modules[__name__], "LIMIT", value)
+        assert list(traits(nested)) not in found
+        found.append(list(traits(nested)))
     assert list(traits([[1], 2])) != list(traits([[1, 2]]))
 
     def of_a_variable_without_a_value():
@@ -391,6 +398,16 @@ def test_a_model_or_module_that_changed_is_another_experiment(own):
     assert "holds a run of another spec" in invoke("audit", own / "cart.toml", *runs)[1]
     (own / "cartpole.xml").write_text(model)
     assert invoke("audit", own / "cart.toml", *runs)[0] == 0
+
+
+def test_a_model_may_lie_anywhere(own, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("models") / "cartpole.xml"
+    shutil.copy(EXAMPLES / "cartpole.xml", elsewhere)
+    text = SPEC.replace('factory = "own_plant:make"', f'mujoco = "{elsewhere}"\nhorizon = 5')
+    (own / "cart.toml").write_text(text)
+    before = getattr(load_spec(own / "cart.toml"), "system").fingerprint  # noqa: B009
+    elsewhere.write_text(elsewhere.read_text() + "<!-- heavier -->")
+    assert "" != before != getattr(load_spec(own / "cart.toml"), "system").fingerprint  # noqa: B009
 
 
 @pytest.mark.parametrize(

@@ -551,6 +551,10 @@ def test_layers_of_a_safetensors_file(tmp_path, names, activation):
     assert eqx.tree_equal(load_policy(path), network)
     assert eqx.tree_equal(load_policy(path, activation="tanh"), network)
     assert "`activation` is 'elu', but the file names 'tanh'" in error_of(path, activation="elu")
+    assert "there is no `activation` ''" in error_of(path, activation="")
+    save_file(layers_of(network, names), path, metadata={"activation": "Tanh"})
+    assert eqx.tree_equal(load_policy(path, activation="tanh"), network), "a name of another library"
+    save_file(layers_of(network, names), path, metadata={"activation": "tanh"})
     o = 100 * jnp.asarray(OBSERVATIONS[0], float)
     clipped = load_policy(path, low=[-0.2, -0.1], high=0.2)(o)
     np.testing.assert_array_equal(clipped, jnp.clip(network(o), jnp.array([-0.2, -0.1]), 0.2))
@@ -558,6 +562,7 @@ def test_layers_of_a_safetensors_file(tmp_path, names, activation):
     assert "bounds for 3 controls" in error_of(path, low=[0.0] * 3, high=1.0)
 
 
+RELU = {"activation": "relu"}
 ONE = {"0.weight": np.ones((1, 2)), "0.bias": np.zeros(1)}
 UNFIT = {
     "nothing": ({}, {}, r"the tensors none, but must have the layers"),
@@ -566,8 +571,8 @@ UNFIT = {
     "two prefixes": (ONE | {"value.1.weight": np.ones((1, 1)), "value.1.bias": np.ones(1)}, {}, r"'value\.1\.bias'"),
     "two weights": ({"0.weight": np.ones((1, 2)), "00.weight": np.ones((1, 2))}, {}, r"'0\.weight', '00\.weight'"),
     "twice": (ONE | {"00.weight": np.ones((1, 2)), "00.bias": np.ones(1)}, {}, r"'00\.bias'"),
-    "widths": (ONE | {"1.weight": np.ones((1, 2)), "1.bias": np.ones(1)}, {}, r"`layers\[1\] W` has shape \(1, 2\)"),
-    "normalisation": (ONE | {"1.weight": np.ones(1), "1.bias": np.ones(1)}, {}, r"`layers\[1\] W` has shape \(1,\)"),
+    "widths": (ONE | {"1.weight": np.ones((1, 2)), "1.bias": np.ones(1)}, RELU, r"`layers\[1\] W` has shape \(1, 2\)"),
+    "normalisation": (ONE | {"1.weight": np.ones(1), "1.bias": np.ones(1)}, RELU, r"`layers\[1\] W` has shape \(1,\)"),
     "NaN": ({**ONE, "0.bias": np.array([np.nan])}, {}, "NaN"),
     "activation": (ONE, {"activation": "tan"}, r"'tan' \(did you mean 'tanh'\?\)"),
 }

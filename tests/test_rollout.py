@@ -1,3 +1,5 @@
+import functools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -250,7 +252,35 @@ def test_numbers_and_lists_of_arrays_of_an_object_would_be_frozen_too(k):
         offspan.FunctionProblem(Plain(k), lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=2)
 
 
-@pytest.mark.parametrize("controller", [jnp.tanh, jax.jit(jnp.sin), eqx.filter_jit(jnp.sin), jax.tree_util.Partial(jnp.multiply, 0.5)])
+def test_a_method_is_found_in_a_partial_function_and_under_jit():
+    agent = Agent([[0.5]])
+    for controller in (functools.partial(agent.act), jax.jit(agent.act), functools.partial(jax.jit(agent.act))):
+        with pytest.raises(offspan.OffspanError, match="controller is a method of a Agent"):
+            offspan.cost(offspan.identity(1, horizon=2), controller, jnp.ones((1, 1)))
+
+
+def test_a_model_of_torch_with_numbers_is_told_of_files():
+    model = type("Actor", (Plain,), {"__module__": "torch.nn"})(0.5)
+    with pytest.raises(offspan.OffspanError, match=r"a model of torch.*load_policy"):
+        offspan.cost(offspan.identity(1, horizon=2), model, jnp.ones((1, 1)))
+
+
+def doubled(x):
+    return 2 * x
+
+
+doubled.rate = 0.1  # pyright: ignore[reportFunctionMemberAccess]
+MIXED = Plain({1: "one", "x": "letters"})
+MIXED.__class__ = type("Lookup", (Plain,), {"__call__": lambda self, x: -x})
+
+
+@pytest.mark.parametrize(
+    "controller",
+    [
+        *(jnp.tanh, jax.jit(jnp.sin), eqx.filter_jit(jnp.sin), jax.tree_util.Partial(jnp.multiply, 0.5)),
+        *(doubled, jax.jit(doubled), functools.wraps(doubled)(lambda x: 2 * x), MIXED),
+    ],
+)
 def test_functions_without_numbers_of_their_own_are_controllers(controller):
     assert np.isfinite(offspan.cost(offspan.identity(1, horizon=2), controller, jnp.ones((1, 1))))
 

@@ -99,7 +99,7 @@ class KeptParts:
             return default
         except OffspanError:
             if _is_of_others(path):
-                raise OffspanError(f"{path} is in the way of this audit and was not written by one; move it away.") from None
+                raise OffspanError(f"{path} is in the way of this audit, as it is no part of one; move it away.") from None
             return default
         self.written.add(path)
         return arrays

@@ -20,7 +20,7 @@ import uuid
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,8 @@ class Dask:
             )
         try:
             if self.address is not None:
-                asyncio.run(asyncio.wait_for(_answer_of(self.address), TIMEOUT))
+                with ThreadPoolExecutor(1) as aside:  # in a notebook, this thread has a loop that runs already
+                    aside.submit(asyncio.run, asyncio.wait_for(_answer_of(self.address), TIMEOUT)).result()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of versions, which are checked below
                 self._client = distributed.Client(self._cluster or self.address, timeout=TIMEOUT, set_as_default=False)
@@ -101,7 +102,7 @@ class Dask:
                     f"--cluster: the {self.workers} workers did not start within {TIMEOUT:g} s ({excerpt(error)}); try fewer, or again "
                     "when this machine has less to do."
                 ) from None
-            reason = excerpt(error) if str(error) else f"silent for {TIMEOUT:g} s"
+            reason = excerpt(error) if str(error) else f"no answer within {TIMEOUT:g} s"
             raise OffspanError(f"--cluster: no scheduler answers at {self.address} ({reason}); is it running?") from None
         self._client.subscribe_topic(TOPIC, lambda event: self._told.append(event[1]))
         self._check_versions()

@@ -253,8 +253,12 @@ def _read(content: bytes) -> xr.Dataset | str:
 def _check_declared(content: bytes) -> None:
     """Raises where a small file would fill the memory, or has its numbers in other files, before any of them is read."""
 
+    known: dict[Any, int] = {}
+
     def declared(group: h5py.Group, within: tuple[Any, ...]) -> int:
         """In bytes, under each of its names; a text is no longer than the file."""
+        if group.id in known:
+            return known[group.id]
         found = 0
         for name, item in group.items():
             if isinstance(item, h5py.Group):
@@ -265,6 +269,7 @@ def _check_declared(content: bytes) -> None:
                 if item.external or item.is_virtual:
                     raise OffspanError(f"{name} has its numbers in other files")
                 found += (item.size or 0) * (len(content) if item.dtype.kind == "O" else item.dtype.itemsize)
+        known[group.id] = found
         return found
 
     with h5py.File(io.BytesIO(content), "r") as file:

@@ -135,10 +135,11 @@ class SystemTable(Strict):
             files = [package.with_name(f"{package.name}.py"), *sorted(package.rglob("*.py"))]
         else:
             files = []
-        found = {str(path.relative_to(self.folder)): path.read_bytes() for path in files if path.is_file()}
-        if len(found) == 1:
-            return hashlib.sha256(*found.values()).hexdigest()
-        return hashlib.sha256(repr(found).encode()).hexdigest() if found else ""
+        there = [path for path in files if path.is_file()]
+        if len(there) <= 1:
+            return hashlib.sha256(there[0].read_bytes()).hexdigest() if there else ""
+        found = [(str(path.relative_to(self.folder)), path.read_bytes()) for path in there]
+        return hashlib.sha256(repr(found).encode()).hexdigest()
 
     def _quadratic(self, X: np.ndarray, U: np.ndarray) -> np.ndarray:
         away = X if self.target is None else X - np.asarray(self.target)

@@ -175,17 +175,20 @@ def trajectory_figure(audit: Audit) -> Figure:
     """At most six coordinates, those of the region first."""
     shown = list(dict.fromkeys([*audit.region, *range(len(audit.coordinates))]))[:6]
     figure, axes = subplots(10.0, 2.2 * len(shown) + 1.0, len(shown), 1, sharex=True, squeeze=False)
-    leaving = np.zeros(len(audit.worst), bool)
+    within = np.ones((len(audit.worst), len(audit.worst[0].states)), bool)  # until a trajectory leaves the picture
+    leaving = np.zeros(len(within), bool)
     for ax, d in zip(axes[:, 0], shown, strict=True):
         values = np.stack([np.asarray(one.states)[:, d] for one in audit.worst])
-        low, high = _window(values, audit.region.get(d))
-        inside = np.logical_and.accumulate((values >= low) & (values <= high), axis=1)  # until it first leaves
-        for i, (line, steps) in enumerate(zip(values, inside.sum(axis=1), strict=True)):
+        low, high = _window(values, within, audit.region.get(d))
+        inside = np.logical_and.accumulate((values >= low) & (values <= high), axis=1)
+        drawn = np.clip(values, 2 * low - high, 2 * high - low)
+        for i, (line, steps) in enumerate(zip(drawn, inside.sum(axis=1), strict=True)):
             ax.plot(line[: steps + 1], color=CATEGORIES[i % 8], linestyle=DASHES[i % 4], label=f"{i + 1}")
         ax.set_ylabel(audit.coordinates[d])
         if not inside.all():
             ax.set_ylim(low, high)
         leaving |= ~inside[:, -1]
+        within &= inside
     axes[-1, 0].set_xlabel("time step h")
     legend_below(axes[0, 0], len(audit.worst), title="worst state")
     ends = f": {leaving.sum()} of {len(leaving)} grow far beyond the region" if leaving.any() else ""
@@ -193,14 +196,14 @@ def trajectory_figure(audit: Audit) -> Figure:
     return figure
 
 
-def _window(values: np.ndarray, interval: tuple[float, float] | None) -> tuple[float, float]:
+def _window(values: np.ndarray, within: np.ndarray, interval: tuple[float, float] | None) -> tuple[float, float]:
     """What an axis shows of trajectories (k, t): all, or where some grow beyond all bounds, their starts, the interval of the region, and
-    on both sides twice as far as most go, but no more than ten times the width of the interval."""
+    on both sides twice as far as most go `within` the axes above, but no more than ten times the width of the interval."""
     ends = [*values[:, 0], *(interval or ())]
-    low, high = min(ends), max(ends)
-    away = np.abs(values - values[:, :1])
-    away = away[np.isfinite(away)]
-    reach = max(high - low, min(np.median(away), 10 * (high - low) if interval else np.inf), 1e-9)
-    if len(away) == values.size and np.ptp(values) <= FAR * reach:
+    low, high = float(min(ends)), float(max(ends))
+    away = np.abs(np.asarray(values, float) - values[:, :1])
+    far = np.median(away[within & np.isfinite(away)])
+    reach = max(high - low, min(far, 10 * (high - low) if interval else np.inf), 1e-9)
+    if np.all(away <= FAR * reach):
         return float(values.min()), float(values.max())
     return low - 2 * reach, high + 2 * reach

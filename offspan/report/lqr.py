@@ -112,11 +112,10 @@ def compared(rows: pd.DataFrame, before: pd.DataFrame) -> str:
     if len(changed) == 1 and len(both) == len(rows) and all(len(one) == 1 for pair in values.values() for one in pair):
         lower = pd.concat([both.assign(lower=both[m] < both[f"{m}_before"] - 1e-6) for m in MEASURES]).groupby("system", sort=False).lower
         counts = lower.agg(["sum", "count"]).sort_values("sum", ascending=False, kind="stable")
-        (_, most), *fewer = counts.iterrows()
-        parts = [f"{most['sum']} of {most['count']} medians of {counts.index[0]}"]
-        parts += [f"{some['sum'] or 'none'} of {some['count']} of {system}" for system, some in fewer]
+        parts = [f"{some['sum'] or 'none'} of {some['count']} of {system}" for system, some in counts.iterrows()]
+        said = f"medians: {listed(parts)}" if counts["sum"].any() else "no median"
         earlier, now = (frame[SWEPT[changed[0]]].iloc[0] for frame in (before, rows))
-        return f"{changed[0]} = {now:g} in place of {earlier:g} lowers {listed(parts)}"
+        return f"{changed[0]} = {now:g} in place of {earlier:g} lowers {said}"
     if set(rows.system) & set(before.system):
         return finding(rows)
     every = pd.concat([rows, before])

@@ -93,8 +93,8 @@ def _rate_of_descent(optimizer: optax.GradientTransformation) -> float:
         rates.append(-float(update) / g)
     if remembers or not (rates[0] > 0 and np.allclose(rates, rates[0], rtol=1e-6, atol=0)):
         raise OffspanError(
-            "select: 'flow' follows plain gradient descent, without momentum, clipping, schedule or weight decay; pass optax.sgd(…) as "
-            "`optimizer`, or take 'pilot' for another one."
+            "select: 'flow' follows plain gradient descent, without momentum, clipping, schedule, weight decay or `inject_hyperparams`; "
+            "pass optax.sgd(…) as `optimizer`, or take 'pilot' for another one."
         )
     return rates[0]
 

@@ -26,6 +26,7 @@ from offspan.selection.pilots import SAMPLES, Training, costs_from
 from offspan.sizes import Rows
 from offspan.states import unseen_directions
 from offspan.training import Estimator, Status, StoppingRule, train_batch
+from offspan.training.estimators import check_estimator
 
 RUNS_AWAY = 1e3  # trajectories of an untrained system that grow by more say little about those of a trained one
 
@@ -108,8 +109,8 @@ def select(
             raise OffspanError(f"{where}: `optimizer` is {optimizer!r}, but must be an optax optimiser, such as optax.sgd(1e-3).")
         if any(not jax.tree.leaves(eqx.filter(controller, eqx.is_inexact_array)) for controller in setting.controllers):
             raise OffspanError(f"{where}: {method!r} trains `controllers`, but one of them holds no weights; pass a Linear or an MLP, say.")
-        if gradient is not None and not isinstance(gradient, Estimator):
-            raise OffspanError(f"{where}: `gradient` is {gradient!r}, but must be an estimator, such as Exact().")
+        if gradient is not None:
+            check_estimator(where, gradient)
         length = as_count(where, "iterations", iterations, least=1)
         training = Training(problem, key_of_training, optimizer, length, stop, gradient, horizons, discounts)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))

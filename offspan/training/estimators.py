@@ -247,6 +247,11 @@ def _as_short(problem: Problem, as_this: Problem) -> Problem:
     return Truncated(problem, as_this.last, as_this.discount) if isinstance(as_this, Truncated) else problem
 
 
+def check_estimator(where: str, gradient: Any) -> None:
+    if not isinstance(gradient, Estimator):
+        raise OffspanError(f"{where}: `gradient` is {gradient!r}, but must be an estimator, such as Exact().")
+
+
 class GradientQuality(NamedTuple):
     """How good an estimator's gradients g are against the gradient ∇ of what it descends, relative to ‖∇‖.
 

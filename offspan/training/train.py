@@ -24,7 +24,7 @@ from offspan.rollout import Controller, as_gain
 from offspan.training.batch import Batch, Run
 from offspan.training.diagnosis import warn_if_stuck
 from offspan.training.engine import Given, Settings, Stages, run_batch
-from offspan.training.estimators import Adjoint, Estimator, Exact, Loss
+from offspan.training.estimators import Adjoint, Estimator, Exact, Loss, check_estimator
 from offspan.training.lqr_kernels import clipped
 from offspan.training.stopping import Never, StoppingRule
 
@@ -64,7 +64,7 @@ def train(
     """
     x0s = as_states("train", "x0s", x0s, as_problem("train", problem).state_dim)[None]
     settings = _checked("train", problem, [controller], x0s, optimizer, gradient, key, loss, stop)
-    settings = settings._replace(stages=_stages("train", problem, iterations, horizons, discounts))
+    settings = settings._replace(stages=as_stages("train", problem, iterations, horizons, discounts))
     run = _run_alone("train", settings, controller, x0s, iterations, key, progress)
     if getattr(settings.estimator, "loss", None) is None:  # with a loss, J may rise on purpose
         noisy = is_noisy(problem)
@@ -122,7 +122,7 @@ def train_batch(
         x0s = jnp.repeat(as_states(where, "x0s", x0s, n)[None], len(controllers), axis=0)
     shared, own_optimizer = _shared_optimizer(where, optimizer, len(controllers))
     settings = _checked(where, problem, controllers, x0s, shared, gradient, key, loss, stop)
-    settings = settings._replace(stages=_stages(where, problem, iterations, horizons, discounts))
+    settings = settings._replace(stages=as_stages(where, problem, iterations, horizons, discounts))
     with own_errors():
         return run_batch(
             where,
@@ -218,7 +218,7 @@ def _run_alone(
         return run_batch(where, settings, [controller], Given(x0s), iterations=made, on_chunk=on_chunk, **how).run(0)
 
 
-def _stages(
+def as_stages(
     where: str,
     problem: Problem,
     iterations: int,
@@ -330,8 +330,7 @@ def _checked(
     if loss is not None and gradient is not None:
         raise OffspanError(f"{where}: `loss` and `gradient` are both given; pass `gradient=Exact(loss)`.")
     estimator = Exact(loss) if gradient is None else gradient
-    if not isinstance(estimator, Estimator):
-        raise OffspanError(f"{where}: `gradient` is {gradient!r}, but must be an estimator, such as Exact().")
+    check_estimator(where, estimator)
     if (estimator.draws or is_noisy(problem)) and key is None:
         drawn = type(estimator).__name__ if estimator.draws else "a Noisy problem"
         raise OffspanError(f"{where}: `key` is missing: {drawn} draws random numbers; pass `key=jax.random.key(0)`.")
