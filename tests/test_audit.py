@@ -270,9 +270,10 @@ def test_the_page_says_it_all_without_a_script(tmp_path):
     assert "<script" not in page
     assert not re.search(r"(src|href)=[\"']http", page)
     assert page.count("<img") == 4
-    evil = offspan.LQR(jnp.eye(2), horizon=5, coordinates=("<b>x</b>", "y"))
+    evil = offspan.LQR(jnp.eye(2), horizon=5, coordinates=("<b>x</b>", r"$\frac{1}{$"))
     offspan.audit(evil, HALF, SEEN, REGION, success=inside, points=3, states=50).save(path)
     assert "<b>x" not in path.read_text()
+    assert r"$\frac{1}{$" in path.read_text()
 
 
 def test_a_region_of_one_coordinate(tmp_path):

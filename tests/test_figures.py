@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import json
 import re
 import sys
 from pathlib import Path
@@ -11,13 +12,15 @@ import matplotlib.colors as colours
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
+from matplotlib import cbook
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from offspan.experiments.store import RunFolder
 from offspan.maps import ExtrapolationMap
-from offspan.report import drawing, lqr, maps, network, network_ways, scenes, theory, ways
+from offspan.report import drawing, lqr, maps, network, network_ways, scenes, system, theory, ways
 from offspan.report.drawing import (
     CATEGORIES,
     SEEN,
@@ -312,6 +315,21 @@ def test_a_map_of_success_has_two_named_colours_and_one_of_cost_a_limit():
     assert cost.get_suptitle() == "1 of 2 unseen states and 75% of the states on the map end well"
     (crossed,) = [one for one in cost.get_axes()[0].collections if one.get_label() == "unseen, fails"]
     assert np.asarray(crossed.get_offsets()).tolist() == [[1.0, 1.0]]
+
+
+def test_dollar_signs_in_names_begin_no_formula():
+    """Coordinates are named by a problem of one's own, or by somebody's model, and matplotlib stops at a formula that it cannot read."""
+    names, states = [r"$\frac{1}{$", "in $, of $"], np.zeros((1, 3, 2))
+    attributes = {"name": "mine", "quick": 0, "state_names": json.dumps(names)}
+    result = xr.Dataset({"trajectory": (("seen", "time", "state"), states), "shown_seed": 0}, attrs=attributes)
+    surface, line = region([[1.0, 2.0], [3.0, 4.0]], False), ExtrapolationMap((0,), (np.arange(3.0),), np.ones(3), False)
+    for figure in (
+        maps.map_figure(surface, np.zeros((1, 2)), names=names, title=names[0], success=surface, criterion=names[0]),
+        maps.map_figure(line, np.zeros((1, 1)), names=names[:1]),
+        system.trajectories(result),
+    ):
+        figure.draw_without_rendering()
+        assert not any(text.get_parse_math() and cbook.is_math_text(text.get_text()) for text in visible_texts(figure))
 
 
 def test_costs_that_overflow_are_hatched_and_huge_ones_do_not_take_all_shades():

@@ -14,7 +14,20 @@ import offspan
 from offspan.audit import Audit, Outcome
 from offspan.files import atomic_write_text
 from offspan.maps import ExtrapolationMap
-from offspan.report.drawing import CATEGORIES, DASHES, GREEN, INKY, LOWER, OLIVE, heading, legend_below, log_axis, styled, subplots
+from offspan.report.drawing import (
+    CATEGORIES,
+    DASHES,
+    GREEN,
+    INKY,
+    LOWER,
+    OLIVE,
+    heading,
+    legend_below,
+    log_axis,
+    styled,
+    subplots,
+    verbatim,
+)
 from offspan.report.maps import LOOKS, draw_region
 from offspan.report.page import TEMPLATES, Picture, check_target, picture
 from offspan.report.tables import Table, number
@@ -122,9 +135,9 @@ def map_figure(audit: Audit, outcome: Outcome, which: int = 0) -> Figure:
     else:
         _lines(axes, cost, success)
     for ax, name in zip(axes, ("success", "cost J of the initial state"), strict=True):
-        ax.set(xlabel=audit.coordinates[cost.coordinates[0]], title=name)
+        ax.set(xlabel=verbatim(audit.coordinates[cost.coordinates[0]]), title=name)
         if len(cost.coordinates) == 2:
-            ax.set_ylabel(audit.coordinates[cost.coordinates[1]])
+            ax.set_ylabel(verbatim(audit.coordinates[cost.coordinates[1]]))
             _mark(ax, audit, cost.coordinates)
     if len(cost.coordinates) == 2:
         handles, labels = axes[0].get_legend_handles_labels()
@@ -184,7 +197,7 @@ def trajectory_figure(audit: Audit) -> Figure:
         drawn = np.clip(values, 2 * low - high, 2 * high - low)
         for i, (line, steps) in enumerate(zip(drawn, inside.sum(axis=1), strict=True)):
             ax.plot(line[: steps + 1], color=CATEGORIES[i % 8], linestyle=DASHES[i % 4], label=f"{i + 1}")
-        ax.set_ylabel(audit.coordinates[d])
+        ax.set_ylabel(verbatim(audit.coordinates[d]))
         if not inside.all():
             ax.set_ylim(low, high)
         leaving |= ~inside[:, -1]

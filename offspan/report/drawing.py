@@ -39,6 +39,11 @@ def subplots(width: float, height: float, rows: int = 1, columns: int = 1, **opt
     return figure, figure.subplots(rows, columns, **options)
 
 
+def verbatim(text: str) -> str:
+    """For a figure: no dollar sign in it begins a formula."""
+    return text.replace("$", r"\$")
+
+
 def heading(figure: Figure, finding: str, settings: str = "") -> None:
     """The finding in bold, and below it the settings that all of the figure shares."""
     width = figure.get_figwidth()
@@ -53,9 +58,9 @@ def heading(figure: Figure, finding: str, settings: str = "") -> None:
     if figure.get_layout_engine() is not None:
         figure.get_layout_engine().set(h_pad=0.07)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     # The layout leaves room for the title; of the settings it knows by the lines below the finding that are empty.
-    figure.suptitle(first + "\n" * (second.count("\n") + bool(second)), x=left, ha="left", weight="bold", fontsize=10.5)
+    figure.suptitle(verbatim(first) + "\n" * (second.count("\n") + bool(second)), x=left, ha="left", weight="bold", fontsize=10.5)
     top = 1 - (5 + 1.32 * 10.5 * (first.count("\n") + 1)) * POINT / figure.get_figheight()
-    figure.text(left, top, second, ha="left", va="top", fontsize=9, alpha=0.7, in_layout=False)
+    figure.text(left, top, verbatim(second), ha="left", va="top", fontsize=9, alpha=0.7, in_layout=False)
 
 
 def legend_below(ax: Axes, columns: int, **options: Any) -> None:

@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 
 from offspan.errors import OffspanError
 from offspan.maps import ExtrapolationMap
-from offspan.report.drawing import GREEN, INKY, LOWER, SEEN, UNSEEN, heading, log_axis, styled, subplots
+from offspan.report.drawing import GREEN, INKY, LOWER, SEEN, UNSEEN, heading, log_axis, styled, subplots, verbatim
 
 FAILS, WORKS = "#5A5A5A", "#D6EFE6"  # two colours that also differ in grey
 LOOKS: dict[str, dict[str, Any]] = {
@@ -52,7 +52,7 @@ def map_figure(
     figure, ax = subplots(6.8, 5.0 if len(found.axes) == 2 else 4.2)
     if len(found.axes) == 2:
         named = draw_region(ax, found, None if success is found else success)
-        ax.set(xlabel=names[0], ylabel=names[1])
+        ax.set(xlabel=verbatim(names[0]), ylabel=verbatim(names[1]))
     else:
         named = _draw_line(ax, found, names)
     marked = {"seen": seen, **({} if unseen is None else {"unseen": unseen})}
@@ -136,7 +136,7 @@ def _draw_line(ax: Axes, found: ExtrapolationMap, names: list[str]) -> dict[str,
         ax.set_yticks([0, 1], ["fails", "succeeds"])
     elif not found.of_success and np.all(found.values > 0):
         log_axis(ax, "y")
-    ax.set_xlabel(names[0])
+    ax.set_xlabel(verbatim(names[0]))
     ax.set_ylabel("" if found.of_success else f"cost J of the initial state, {LOWER}")
     return {}
 

@@ -20,6 +20,7 @@ from offspan.report.drawing import (
     short,
     styled,
     subplots,
+    verbatim,
 )
 from offspan.report.results import DIVERGED, Report, quick_mark
 from offspan.report.tables import Table, number
@@ -94,7 +95,7 @@ def trajectories(result: xr.Dataset) -> Figure:
     for d, (ax, name) in enumerate(zip(axes[:, 0], names, strict=True)):
         for i in range(min(result.sizes["seen"], len(CATEGORIES))):
             ax.plot(result.trajectory[i, :, d], color=CATEGORIES[i], linestyle=DASHES[i % 4], label=f"from x{i + 1}")
-        ax.set_ylabel(name)
+        ax.set_ylabel(verbatim(name))
     axes[-1, 0].set_xlabel("time step h")
     legend_below(axes[0, 0], SHOWN)
     shown = int(result.shown_seed)
