@@ -230,7 +230,7 @@ def audit_controller(
 
     def finish(asked: Any, found: Any) -> None:
         console.print(terminal_table(summary_table(found)))
-        console.print(str(found), soft_wrap=True)
+        console.print(printable(str(found)), soft_wrap=True)
         write_page(found, path, asked.title or f"Audit: {asked.name}", *asked.subject())
         console.print(f"The page: {path} (open it in a browser)", soft_wrap=True)
 
@@ -379,9 +379,10 @@ def lab(
     from offspan.lab.data import of_run, usual
     from offspan.report.page import check_target
 
-    target = output or Path("offspan-lab.html" if run is None else f"lab-{run}.html")
+    stored = None if run is None else find_run(folder, run)
+    target = output or Path("offspan-lab.html" if stored is None else f"lab-{stored.path.name}.html")
     check_target(target)
-    atomic_write_text(target, page(usual() if run is None else of_run(find_run(folder, run))))
+    atomic_write_text(target, page(usual() if stored is None else of_run(stored)))
     console.print(f"The lab: {target} (open it in a browser)", soft_wrap=True)
     if not no_open:
         webbrowser.open(target.resolve().as_uri())

@@ -339,12 +339,15 @@ def invoke(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output if result.exception is None else str(result.exception)
 
 
-def test_a_file_is_audited_from_the_command_line(tmp_path):
-    """The same numbers as from the library, with what the file says."""
+def test_a_file_is_audited_from_the_command_line(tmp_path, monkeypatch):
+    """The same numbers as from the library, with what the file says; an escape sequence in a coordinate's name does not get through."""
+    monkeypatch.setattr(offspan.Pendulum, "coordinates", property(lambda _: ("θ [rad]", "\x1b[31mω")))
     (tmp_path / "swing.toml").write_text(SPEC)
     code, said = invoke(str(tmp_path / "swing.toml"))
     assert code == 0, said
     assert "θ [rad] in [0, 6.3]" in " ".join(said.split())
+    assert "\x1b" not in said
+    assert "(at the end, \\x1b[31mω in [-0.5, 0.5])" in said
     gain = offspan.Linear(np.array([[-30.0, -8.0]]))
     found = offspan.audit(
         offspan.Pendulum(horizon=20),

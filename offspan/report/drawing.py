@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -40,8 +41,9 @@ def subplots(width: float, height: float, rows: int = 1, columns: int = 1, **opt
 
 
 def verbatim(text: str) -> str:
-    """For a figure: no dollar sign in it begins a formula."""
-    return text.replace("$", r"\$")
+    """For a figure: no dollar sign in it begins a formula, and control characters, which no font has, are written out."""
+    visible = (sign if sign == "\n" or unicodedata.category(sign)[0] != "C" else ascii(sign)[1:-1] for sign in text)
+    return "".join(visible).replace("$", r"\$")
 
 
 def heading(figure: Figure, finding: str, settings: str = "") -> None:
