@@ -11,7 +11,9 @@ ROOT = Path(__file__).parent.parent
 ABOUT_THE_MAKING = [
     r"with other work (beside|alongside)",
     r"(noisy|busy|shared|idle|quiet) machine",
-    r"did nothing else",
+    r"(did|does) nothing else\b",
+    r"measured by hand",
+    r"(a|the) second reading",
     r"measured while",
     r"(this|our|the) session",
     r"the trial that",
@@ -41,6 +43,13 @@ DIALECT = [
     r"gradients? (is |are )?cut\b|\bthe cut\b|cut the gradient|cutting the gradient",
     r"for a first look",
     r"\bspoilt\b",
+    r"with the same bits\b",
+    r"\bfor ever\b",
+    r"\bstands? alone\b",
+    r"overwrites? nothing but|over nothing but",
+    r"all that (it|they) knows?\b",
+    r"the alphabet of",
+    r"of what (it|they) visits?\b",
 ]
 PHRASES = re.compile("|".join(ABOUT_THE_MAKING + DIALECT), re.IGNORECASE)
 
@@ -69,7 +78,11 @@ def read_by_users(path: Path) -> str:
     return path.read_text()
 
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "notebooks").glob("*.ipynb"),
+]
 FILES = [path for path in [*PAGES, *(ROOT / "offspan").rglob("*.py")] if not {"generated", "results"} & set(path.parts)]
 
 
@@ -89,6 +102,8 @@ PLANTED = [
     "Interrupted runs go on to the same bits.",
     "states that training hears of",
     "a noisy machine",
+    "all benchmarks in one run, on a machine that does nothing else",
+    "two states chosen by the log-determinant of what they visit",
 ]
 
 
