@@ -169,6 +169,7 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
         (["reproduce", "lqr", "--folder", "taken"], "taken"),
         (["run", "nothing.toml"], "there is no file 'nothing.toml'."),
         (["show", "nothing"], "there is no run 'nothing' in runs."),
+        (["lab", "runs/nothing"], "there is no run 'runs/nothing' in runs."),
     ],
 )
 def test_a_persons_mistake_is_exit_code_2_without_a_traceback(tmp_path, monkeypatch, capsys, arguments, sentence):

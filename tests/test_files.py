@@ -540,6 +540,15 @@ def test_a_result_with_strange_attributes_stops_nothing(tmp_path, name, value):
     assert ">other<" in (tmp_path / "report.html").read_text()
 
 
+def test_a_result_that_does_not_say_its_precision_stops_nothing(tmp_path):
+    trained(tmp_path)
+    (tmp_path / "small" / "provenance.json").unlink()
+    with h5py.File(tmp_path / "small" / "result.nc", "a") as file:
+        for name in ("spec_digest", "checksum", "precision"):
+            del file.attrs[name]
+    assert "damaged" in CliRunner().invoke(app, ["list", "--folder", str(tmp_path)], catch_exceptions=False).output
+
+
 def test_a_folder_whose_name_is_no_text_is_reported(tmp_path):
     trained(tmp_path / "runs")
     with contextlib.suppress(OSError, UnicodeError):  # a file system that takes no such name

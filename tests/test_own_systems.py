@@ -417,6 +417,8 @@ def test_a_model_may_lie_anywhere(own, tmp_path_factory):
         ('factory = "plant.models:make"', "plant/constants.py"),
         ('gymnasium = "rooms:Mine-v0"\nhorizon = 5', "rooms.py"),
         ('gymnasium = "Pendulum-v1"\nhorizon = 5', None),
+        ('factory = ":make"', None),
+        ('factory = "/:make"', None),
     ],
 )
 def test_the_code_that_a_system_names_has_a_fingerprint(tmp_path, named, file):
@@ -536,6 +538,13 @@ def test_a_mistake_in_the_spec_is_one_sentence(own, old, new, said):
 def test_candidates_of_the_wrong_size(own):
     (own / "swing.toml").write_text(without_states() + "[choose]\nk = 1\ncandidates = [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]]\n")
     assert "has 3 numbers, but a state of the system has 2" in invoke("select", own / "swing.toml", "--trust-code")[1]
+
+
+@pytest.mark.parametrize("kind", ["starts", "lqrr", ["lqr"]])
+def test_states_are_chosen_for_some_kinds_alone(own, kind):
+    (own / "swing.toml").write_text(f"kind = {kind!r}\n{without_states()}[choose]\nk = 1\ncandidates = [[1.0, 2.0], [0.0, 1.0]]\n")
+    said = invoke("select", own / "swing.toml")[1]
+    assert f"states are chosen for specs of the kinds lqr, network, system, but `kind` is {kind!r}." in said
 
 
 def test_a_factory_may_import_what_lies_beside_it(own):

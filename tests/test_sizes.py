@@ -82,6 +82,7 @@ TOO_LARGE = {
     "width": (NETWORK, "iterations = 100", "iterations = 100\nwidth = 1_000_000"),
     "depth": (NETWORK, "iterations = 100", "iterations = 100\ndepth = 1_000_000_000"),
     "a network's horizon": (NETWORK, "iterations = 100", "iterations = 100\nsettings = { horizon = 9999999999 }"),
+    "a network's horizon that is no float": (NETWORK, "iterations = 100", f"iterations = 100\nsettings = {{ horizon = {10**400} }}"),
     "a comparison's horizon": (SELECTION, "horizon = 4", "horizon = 9999999999"),
     "starts": (STARTS, "dim = 3", "dim = 100_000"),
     "ways": (WAYS, "horizon = [3]", "horizon = [9999999999]"),

@@ -19,6 +19,8 @@ from offspan.files import atomic_write_text, check_writable
 from offspan.selection import Selection, select
 from offspan.selection.methods import METHODS
 
+CHOOSABLE = ("lqr", "network", "system")  # the kinds of specs whose initial states can be chosen
+
 
 class Choose(Strict):
     """The table [choose] of a spec: k of the candidates, which for an LQR are e_1..e_dim unless given."""
@@ -60,7 +62,9 @@ def choose(path: Path, method: str | None = None, *, output: Path | None = None,
 def _choose(content: dict[str, Any], asked: Choose, path: Path, output: Path | None, trust_code: bool) -> Chosen:
     source = str(path)
     rows = asked.candidates
-    is_lqr, dim = _kind(content) == "lqr", content.get("dim")
+    if (of_kind := _kind(content)) not in CHOOSABLE:
+        raise OffspanError(f"{source}: states are chosen for specs of the kinds {', '.join(CHOOSABLE)}, but `kind` is {of_kind!r}.")
+    is_lqr, dim = of_kind == "lqr", content.get("dim")
     if is_lqr and not (isinstance(dim, list) and len(dim) == 1 and isinstance(dim[0], int) and 0 < dim[0] <= 1000):
         raise OffspanError(f"{source}: `dim` is {dim!r}, but must be a list of one number here, such as [3].")
     if rows is None and not is_lqr:
@@ -83,7 +87,7 @@ def _choose(content: dict[str, Any], asked: Choose, path: Path, output: Path | N
     return Chosen(selection, candidates, spec.model_copy(update={"name": name}), target)
 
 
-def _kind(content: dict[str, Any]) -> str:
+def _kind(content: dict[str, Any]) -> Any:
     return content.get("kind", "system" if "system" in content else "lqr")
 
 
@@ -106,12 +110,11 @@ def _select(spec: Spec, asked: Choose, rows: list[list[float]], source: str) -> 
         options["controllers"] = [spec.first_controller(problem, seed) for seed in spec.seeds]
         options["optimizer"] = spec.policy_gradient.transformation()
         options["stop"] = spec.stopping_rule()
-    elif isinstance(spec, SystemSpec):
+    else:
+        assert isinstance(spec, SystemSpec)
         problem, _ = spec.system.make()
         options["controllers"] = [spec.network.first(problem, spec.system, seed) for seed in spec.seeds]
         options |= spec.training.options(problem)
-    else:
-        raise OffspanError(f"{source}: states are chosen for specs of the kinds lqr, network and system, not {spec.kind}.")
     candidates = filled(rows, problem.state_dim, spec.precision)
     return select(problem, candidates, asked.k, **options), candidates
 

@@ -51,6 +51,7 @@ def networks(
 ) -> Estimate:
     """A batch of networks with (n, m) inputs and outputs, each trained from so many states."""
     n, m = dims
+    horizon = min(horizon, 10**10)  # the horizon of a problem has no limit, but a float has one
     weights = n * m + m if depth == 1 else (n + 1) * width + (depth - 2) * (width + 1) * width + (width + 1) * m
     activations = states * (horizon + 1) * (n + m + 2 * width * (depth - 1))
     memory = float(4 if precision == "float32" else 8) * runs * (COPIES * weights + activations + 1_000)

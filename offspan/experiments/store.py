@@ -194,7 +194,7 @@ class RunFolder:
             differs = result.attrs["spec_digest"] != spec.digest()
         else:
             expected = result_attributes(spec)
-            differs = any(result.attrs[key] != expected[key] for key in ("iterations", "precision"))
+            differs = any(result.attrs.get(key) != expected[key] for key in ("iterations", "precision"))
         if differs:
             raise OffspanError(
                 f"{self.result_file} is the result of another spec than {self.spec_file.name} beside it; put back the spec that it "

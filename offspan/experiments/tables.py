@@ -131,8 +131,9 @@ class SystemTable(Strict):
         if self.mujoco is not None:
             files = [Path(self.folder) / self.mujoco]
         elif code is not None:
-            package = Path(self.folder) / code.partition(":")[0].partition(".")[0]
-            files = [package.with_name(f"{package.name}.py"), *sorted(package.rglob("*.py"))]
+            package = Path(self.folder) / (name := code.partition(":")[0].partition(".")[0])
+            # What is no name of a module would be all that is in the folder, or in another one.
+            files = [package.with_name(f"{name}.py"), *sorted(package.rglob("*.py"))] if name and name == package.name else []
         else:
             files = []
         there = [path for path in files if path.is_file()]
