@@ -28,7 +28,7 @@ from offspan.suggestions import CANDIDATES, NEAR, Curve, Suggestion, listed, suc
 from offspan.training import Batch, Exact, train_batch
 from offspan.training.diagnosis import warn_if_stuck
 from offspan.training.estimators import check_estimator
-from offspan.training.train import as_stages
+from offspan.training.train import as_settings, as_stages, shared_optimizer
 
 WHERE = "audit"
 TOLERANCE = 2.0  # without a `success`, a state may cost this many times what the reference costs from there, or the worst seen state
@@ -169,7 +169,7 @@ def audit(
     said = f"{WHERE}: {places:,} states (`states`, and maps of `points` × `points`) and trajectories of {problem.horizon:,} time steps"
     at_once = trajectory * (3 * (len(seen) + 1) + 2 * CANDIDATES) + n * (6 * places + samples * max(states, points**2))
     check_memory(said, 8 * at_once, "take fewer (also `samples`), or a shorter horizon")
-    training = None if retrain is None else _as_training(retrain, key_training, problem)
+    training = None if retrain is None else _as_training(retrain, key_training, problem, controller, seen)
     drawn, scale = drawn_from(key_states, states, box, centre), widths(box, n)
     best, best_name = (reference, "The reference") if reference is not None else _stationary(problem)
 
@@ -279,7 +279,7 @@ def _ended(problem: Problem, states: np.ndarray) -> np.ndarray:
         return np.asarray(finished(jax.vmap(problem.done)(jnp.asarray(states))))
 
 
-def _as_training(retrain: Any, key: Array, problem: Problem) -> dict[str, Any]:
+def _as_training(retrain: Any, key: Array, problem: Problem, controller: Any, seen: Array) -> dict[str, Any]:
     """Options of `train_batch`, checked before hours are spent on what comes before it."""
     if not isinstance(retrain, Mapping) or not {"optimizer", "iterations"} <= set(retrain):
         raise OffspanError(
@@ -294,9 +294,13 @@ def _as_training(retrain: Any, key: Array, problem: Problem) -> dict[str, Any]:
             f"{WHERE}: `retrain` needs a gradient without derivatives, as the problem is made of NumPy functions: add "
             '"gradient": TwoPoint(radius=…, directions=…).'
         )
+    key = as_key(WHERE, retrain.get("key", key))
+    optimizer, _ = shared_optimizer(WHERE, retrain["optimizer"], 1)
+    estimator, loss, stop = (retrain.get(name) for name in ("gradient", "loss", "stop"))
+    as_settings(WHERE, problem, [controller], seen[None], optimizer, estimator, key, loss, stop)
     iterations = as_count(WHERE, "iterations", retrain["iterations"], least=0)
     as_stages(WHERE, problem, iterations, retrain.get("horizons"), retrain.get("discounts"))
-    return {"record_every": 1, **retrain, "key": as_key(WHERE, retrain.get("key", key)), "iterations": iterations}
+    return {"record_every": 1, **retrain, "key": key, "iterations": iterations}
 
 
 def _retrained(parts: Parts, problem: Problem, controller: Any, x0s: Array, options: dict[str, Any]) -> Any:

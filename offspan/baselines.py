@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from offspan.errors import OffspanError, as_floats, as_states, check_size, is_false
+from offspan.errors import OffspanError, as_floats, as_states, check_size, is_concrete, is_false
 from offspan.problems.base import Problem
 from offspan.problems.lqr import LQR, as_lqr
 from offspan.problems.variants import without_noise
@@ -100,6 +100,11 @@ def stationary_controller(problem: LQR) -> Float[Array, "m n"]:
     from scipy.linalg import solve_discrete_are  # which `import offspan` must not load
 
     lqr = as_lqr("stationary_controller", problem)
+    if not all(map(is_concrete, (lqr.A, lqr.B, lqr.Q, lqr.R))):
+        raise OffspanError(
+            "stationary_controller: the Riccati equation is solved outside of jax, from values of `problem` that jit, vmap and grad do not "
+            "show; call it outside."
+        )
     A, B, Q, R = (np.asarray(M, float) for M in (lqr.A, lqr.B, lqr.Q, lqr.R))
     try:
         P = solve_discrete_are(A, B, Q, R)
@@ -134,6 +139,7 @@ def adversarial_objective(
         target_of = lambda problem: cast(Any, without_noise(problem)).target  # noqa: E731  (a curriculum wraps the problem)
         if not hasattr(plain := without_noise(problem), "target"):
             raise OffspanError(f"adversarial_objective: a {type(plain).__name__} has no field `target` that could be replaced.")
+        as_states("adversarial_objective", "unseen", unseen, plain.state_dim)  # the problem is not known before
 
         def towards(x0, target):
             return cost(eqx.tree_at(target_of, problem, target), controller, x0[None])

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from numpy.typing import ArrayLike
 
@@ -179,6 +180,13 @@ class HostController(eqx.Module):
 
     def __call__(self, x: Float[Array, "n"]) -> Float[Array, "m"]:
         return host.call("HostController: `function`", cast(Any, self.function).func, (self.control_dim,), x)
+
+
+def flat_weights(controller: Callable[[Array], Array]) -> tuple[Float[Array, "d"], Callable[[Array], Any]]:
+    """The floating-point arrays of a controller as one vector, and the controller as a function of it."""
+    weights, structure = eqx.partition(controller, eqx.is_inexact_array)
+    w, unravel = ravel_pytree(weights)
+    return w, lambda w: eqx.combine(unravel(w), structure)
 
 
 def stack_weights(controllers: Sequence[Any]) -> tuple[PyTree, PyTree]:

@@ -90,6 +90,8 @@ def as_floats(where: str, name: str, value: Any, *, shape: tuple[int | None, ...
         array = jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise OffspanError(f"{where}: `{name}` must be an array of numbers ({meaning}), got a {type(value).__name__}.") from error
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise OffspanError(f"{where}: `{name}` must be an array of numbers ({meaning}), got an array of {array.dtype}.")
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise OffspanError(f"{where}: `{name}` has complex entries ({array.dtype}); states, controls and matrices are real here.")
     if not jnp.issubdtype(array.dtype, jnp.floating):
@@ -195,7 +197,9 @@ def as_bounds(where: str, bounds: Any, control_dim: int | None = None) -> Bounds
     """A pair (low, high), each a number for all controls or one number a control, as tuples of one length."""
     try:
         low, high = bounds
-        lows, highs, _ = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float), np.zeros(control_dim or 1))
+        lows, highs = np.broadcast_arrays(np.atleast_1d(np.asarray(low, float)), np.asarray(high, float))
+        if control_dim is not None:
+            lows, highs = (np.broadcast_to(one, control_dim) for one in (lows, highs))
     except (TypeError, ValueError) as error:
         raise OffspanError(
             f"{where}: bounds {bounds!r} must be a pair (low, high) of numbers, or of one number for each control."

@@ -4,14 +4,12 @@ theirs, and the directions that can be reached at all.
 
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Float
 
-from offspan.controllers import Linear
+from offspan.controllers import Linear, flat_weights
 from offspan.errors import OffspanError, as_floats, as_positive_array, as_states, check_size, is_concrete, is_false, is_number
 from offspan.host import own_errors
 from offspan.problems.base import Problem, as_problem
@@ -79,6 +77,7 @@ def overlap(problem: LQR, x0s: Any, unseen: Any, K: Any = None) -> Float[Array, 
     lengths = jnp.linalg.norm(U, axis=1, keepdims=True)
     if is_false(jnp.all(lengths > 0)):
         raise OffspanError("overlap: `unseen` has a zero state, which is no direction.")
+    check_size("overlap", "x0s", as_states("overlap", "x0s", x0s, problem.state_dim), power=2)
     G = gramian(problem, x0s, K)
     return jnp.einsum("ui,ij,uj->u", U / lengths, G, U / lengths) / jnp.trace(G)
 
@@ -123,11 +122,14 @@ def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any
 def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float[Array, "s w"]:
     """∇J(π; x) by all weights of the controller, laid out in a row, for each state x on its own."""
     x0s = as_states("state_gradients", "x0s", x0s, _as_noiseless("state_gradients", problem).state_dim)
-    weights, structure = eqx.partition(controller, eqx.is_inexact_array)
-    if not jax.tree.leaves(weights):
-        raise OffspanError(f"state_gradients: the controller (a {type(controller).__name__}) holds no weights to differentiate by.")
-    flat, unravel = ravel_pytree(weights)
-    return jax.vmap(jax.grad(lambda flat, x0: cost(problem, eqx.combine(unravel(flat), structure), x0[None])), (None, 0))(flat, x0s)
+    w, with_weights = flat_weights(controller)
+    check_weights("state_gradients", controller, w)
+    return jax.vmap(jax.grad(lambda w, x0: cost(problem, with_weights(w), x0[None])), (None, 0))(w, x0s)
+
+
+def check_weights(where: str, controller: Controller, w: Float[Array, "d"]) -> None:
+    if not w.size:
+        raise OffspanError(f"{where}: the controller (a {type(controller).__name__}) holds no weights to differentiate by.")
 
 
 def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unseen: Any) -> Float[Array, "u"]:

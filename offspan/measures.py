@@ -131,6 +131,7 @@ def lqr_extrapolation(
         raise OffspanError(f"{where}: the seen states span the whole space; pass fewer of them, or a set of states as `unseen`.")
     off = stationary_controller(lqr) @ seen_projector(seen)
     baseline, least = cost(lqr, Linear(off), U), riccati_cost(lqr, U)
+    _check_overflow(where, baseline)
     if is_false(baseline - least > 1e3 * jnp.finfo(baseline.dtype).eps * baseline):
         raise OffspanError(
             f"{where}: doing nothing off the span of the seen states costs no more than the best controls, {float(least):.6g}, so that "
@@ -150,12 +151,21 @@ def _normalized(where, problem, K, seen, unseen, steps):
     measure = later_costs(problem.A + problem.B @ as_gain(where, problem, K), problem.Q, X, steps).sum()
     baseline, rounding = _baseline_costs(problem, seen, X, steps)
     baseline = baseline.sum()
+    _check_overflow(where, baseline)
     if is_false(baseline > rounding):
         raise OffspanError(
             f"{where}: the controller that does not extrapolate has measure 0 here (A x = 0 for every unseen x, up to `Q`), so there is "
             f"nothing to normalise by; use the plain measure, which is {float(measure / count):.6g}."
         )
-    return jnp.where(defined & (baseline > rounding), measure / baseline, jnp.nan)
+    return jnp.where(defined & (baseline > rounding) & jnp.isfinite(baseline), measure / baseline, jnp.nan)
+
+
+def _check_overflow(where: str, baseline: Float[Array, ""]) -> None:
+    if is_false(jnp.isfinite(baseline)):
+        raise OffspanError(
+            f"{where}: the cost of the controller that does not extrapolate overflows, so there is nothing to normalise by; take a shorter "
+            "horizon."
+        )
 
 
 def normalization(problem: LQR, seen: Float[Array, "s n"]) -> tuple[Float[Array, "n n"], Float[Array, ""], Float[Array, ""]]:
@@ -165,7 +175,8 @@ def normalization(problem: LQR, seen: Float[Array, "s n"]) -> tuple[Float[Array,
     """
     X, _, defined = _unseen_states("normalization", problem, seen, None)
     costs, rounding = _baseline_costs(problem, seen, X, problem.horizon)
-    optimality, total = (jnp.where(defined & (value > rounding), value, jnp.nan) for value in (costs[0], costs.sum()))
+    positive = lambda value: (value > rounding) & jnp.isfinite(value)  # noqa: E731
+    optimality, total = (jnp.where(defined & positive(value), value, jnp.nan) for value in (costs[0], costs.sum()))
     return X, optimality, total
 
 

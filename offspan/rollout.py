@@ -238,10 +238,11 @@ def _nudged_cost(step, parameters, times, x0s, nudges):
             u, c = step.at(parameters, x, noise)
             return step.following(parameters, x, u, nudge), c if weight is None else weight * c
 
-        def stay(x):
-            return x, jnp.zeros_like(nudge, shape=())
-
-        following, c = advance(x) if times.last is None else jax.lax.cond(h < times.last, advance, stay, x)
+        if times.last is None:
+            following, c = advance(x)
+        else:
+            nothing = jnp.zeros((), jax.eval_shape(advance, x)[1].dtype)
+            following, c = jax.lax.cond(h < times.last, advance, lambda x: (x, nothing), x)
         return following, (x, c)
 
     def of_one(x0, nudges, noise):

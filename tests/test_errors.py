@@ -146,6 +146,13 @@ MISTAKES = {
     "stage_cost is not a number": (lambda: function_problem(stage_cost=lambda x, u: x**2), "FunctionProblem", "`stage_cost`"),
     "control bounds are crossed": (lambda: function_problem(control_bounds=(1.0, 0.0)), "FunctionProblem", "low < high"),
     "control bounds that are no pair": (lambda: function_problem(control_bounds=5.0), "FunctionProblem", "a pair (low, high)"),
+    "bounds for more controls than there are": (
+        lambda: function_problem(control_bounds=([-1.0] * 3, [1.0] * 3)),
+        "FunctionProblem",
+        "one number for each control",
+    ),
+    "coordinates that are no list": (lambda: function_problem(coordinates=2), "FunctionProblem", "`coordinates`"),
+    "too few names of coordinates": (lambda: function_problem(coordinates=["x"]), "FunctionProblem", "`coordinates`"),
     "cost scale is negative": (lambda: function_problem(cost_scale=-1.0), "FunctionProblem", "`cost_scale`"),
     "a mass below zero": (lambda: offspan.Pendulum(mass=-1.0), "Pendulum", "`mass`"),
     "a pendulum with three weights": (lambda: offspan.Pendulum(weights=(1.0, 1.0, 1.0)), "Pendulum", "`weights`"),
@@ -174,6 +181,7 @@ MISTAKES = {
     "one state where a set is wanted": (lambda: cost(x0s=np.ones(2)), "cost", "`x0s`"),
     "states of another dimension": (lambda: cost(x0s=np.eye(3)), "cost", "`x0s`"),
     "no states": (lambda: cost(x0s=np.zeros((0, 2))), "cost", "`x0s`"),
+    "a key where states are wanted": (lambda: cost(x0s=KEY), "cost", "`x0s`"),
     "states with NaN": (lambda: cost(x0s=E1 * np.nan), "cost", "`x0s`"),
     "a set where one state is wanted": (lambda: offspan.rollout(LQR2, LINEAR, E1), "rollout", "`x0`"),
     "a controller with other controls": (lambda: cost(offspan.Linear(np.ones((3, 2)))), "rollout", "controller"),
@@ -197,6 +205,27 @@ MISTAKES = {
         lambda: offspan.normalized_optimality(lqr(np.diag([1.0, 0.0])), 2.0 * EYE, E1),
         "normalized_optimality",
         "nothing to normalise by",
+    ),
+    "a baseline that overflows": (
+        lambda: offspan.normalized_cost(lqr(10 * EYE, horizon=400), ZERO, E1),
+        "normalized_cost",
+        "overflows",
+    ),
+    "another baseline that overflows": (
+        lambda: offspan.lqr_extrapolation(lqr(10 * EYE, R=EYE, horizon=400), ZERO, E1),
+        "lqr_extrapolation",
+        "overflows",
+    ),
+    "a Riccati equation under jit": (
+        lambda: jax.jit(lambda A: offspan.stationary_controller(lqr(A, R=EYE)))(EYE),
+        "stationary_controller",
+        "`problem`",
+    ),
+    "an overlap with nothing": (lambda: offspan.overlap(LQR2, 0 * E1, EYE), "overlap", "`x0s`"),
+    "unseen states of another problem in a loss": (
+        lambda: offspan.adversarial_objective(np.eye(3), np.eye(3))(offspan.Pendulum(), lambda x: x[:1], jnp.ones((1, 2))),
+        "adversarial_objective",
+        "`unseen`",
     ),
     "a baseline below the minimum": (
         lambda: offspan.extrapolation(LQR2, LINEAR, E1, minimal_cost=2.0, baseline_cost=1.0),
@@ -269,6 +298,7 @@ MISTAKES = {
     "a batch of several shapes": (lambda: train_lqr_batch([LQR2, lqr(horizon=4)], [E1, E1]), "train_lqr_batch", "`problems`"),
     "a batch with a bad learning rate": (lambda: train_lqr_batch(learning_rate=[0.1, 0.2]), "train_lqr_batch", "`learning_rate`"),
     "a batch with a seen set that does not fit": (lambda: train_lqr_batch(x0s=[np.ones((1, 3))]), "train_lqr_batch", "`x0s[0]`"),
+    "a number in place of a list of LQRs": (lambda: train_lqr_batch(2), "train_lqr_batch", "`problems`"),
     "one LQR in place of a list": (lambda: train_lqr_batch(LQR2), "train_lqr_batch", "`problems`"),
     "a batch with one start for all": (lambda: train_lqr_batch(K0=ZERO), "train_lqr_batch", "shape (r, m, n) = (1, 2, 2)"),
     "a batch twice on a device": (lambda: train_batch(devices=jax.devices()[:1] * 2), "train_batch", "each once"),
@@ -303,6 +333,7 @@ MISTAKES = {
     "no key for a noisy rollout": (lambda: offspan.rollout(offspan.Noisy(LQR2, process=0.1), LINEAR, E1[0]), "rollout", "`key`"),
     "negative noise": (lambda: offspan.Noisy(LQR2, process=-0.1), "Noisy", "`process`"),
     "noise of another shape": (lambda: offspan.Noisy(LQR2, control=np.ones((3, 1))), "Noisy", "`control`"),
+    "ragged noise": (lambda: offspan.Noisy(LQR2, control=[[1.0], [1.0, 2.0]]), "Noisy", "`control`"),
     "noise upon noise": (lambda: offspan.Noisy(offspan.Noisy(LQR2, process=0.1), process=0.1), "Noisy", "`problem`"),
     "an expected cost of a pendulum": (
         lambda: offspan.expected_cost(offspan.Noisy(offspan.Pendulum(), process=0.1), np.ones((1, 2)), E1),
@@ -378,6 +409,22 @@ MISTAKES = {
         "'flow'",
     ),
     "a flow of Adam": (lambda: select(method="flow", optimizer=optax.adam(0.1), iterations=1), "select", "`optimizer`"),
+    "a flow of a line search": (lambda: select(method="flow", optimizer=optax.lbfgs(), iterations=1), "select", "`optimizer`"),
+    "tangents of a controller without weights": (
+        lambda: select(method="tangent", controllers=lambda x: -x),
+        "tangent kernel",
+        "holds no weights",
+    ),
+    "an audit that trains with no optimiser": (
+        lambda: offspan.audit(LQR2, LINEAR, E1, {0: (0, 1)}, retrain={"optimizer": 1e-3, "iterations": 3}),
+        "audit",
+        "`optimizer`",
+    ),
+    "an audit that trains what has no weights": (
+        lambda: offspan.audit(LQR2, jnp.sin, E1, {0: (0, 1)}, retrain={"optimizer": SGD, "iterations": 3}),
+        "audit",
+        "no floating-point arrays to train",
+    ),
     "too many sets": (
         lambda: select(np.random.default_rng(0).normal(size=(6000, 2)), method="exhaustive", optimizer=SGD, iterations=1),
         "select",

@@ -29,6 +29,8 @@ def test_exact_and_adjoint_are_the_slope_of_a_plain_loop(control_cost):
         np.testing.assert_allclose(np.sum(found.gradient.K * direction), slope, rtol=1e-7)
         np.testing.assert_allclose(found.cost, loop_cost(problem, K, x0s), rtol=1e-12)
         assert found.rollouts == 2
+    assert offspan.Exact(samples=3)(KEY, problem, offspan.Linear(K), x0s).rollouts == 2  # without noise, nothing is repeated
+    assert offspan.Exact(samples=3)(KEY, offspan.Noisy(problem, process=0.1), offspan.Linear(K), x0s).rollouts == 6
 
 
 @pytest.mark.parametrize("gradient", [offspan.Adjoint(), offspan.Exact()])

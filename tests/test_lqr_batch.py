@@ -282,6 +282,14 @@ def test_the_kernels_are_the_adjoint_gradient():
             np.testing.assert_allclose(descend_in_lanes(several, K[None], 5, 1, unroll)[0], expected, rtol=1e-12, atol=1e-13)
 
 
+def test_systems_whose_coordinates_have_different_names_are_one_batch():
+    """Names are no numbers: the runs are those of `train_lqr` all the same."""
+    named = [offspan.LQR(np.eye(2), horizon=2, coordinates=names) for names in (("x", "y"), ("p", "q"), None)]
+    batch = offspan.train_lqr_batch(named, [offspan.basis(2, 1)] * 3, learning_rate=0.1, iterations=5)
+    alone = offspan.train_lqr(offspan.identity(2, horizon=2), offspan.basis(2, 1), learning_rate=0.1, iterations=5).K
+    np.testing.assert_allclose(batch.K, np.broadcast_to(alone, (3, 2, 2)), rtol=1e-12)
+
+
 def test_where_nothing_is_to_be_normalised_by_the_records_are_nan():
     """A = W P_S has A U = 0 up to rounding, and for B not square no measure is defined: those runs train, but have no measures."""
     keys = jax.random.split(jax.random.key(0), 2)

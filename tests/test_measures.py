@@ -113,6 +113,16 @@ def test_where_a_measure_is_not_defined_a_batch_has_nan():
     assert values[2] == 1.0
 
 
+def test_a_baseline_that_overflows_is_no_measure_in_a_batch():
+    """10^{2H} for H = 200: a finite measure over ∞ would look like perfect extrapolation."""
+    problem, seen = offspan.LQR(10 * np.eye(2), horizon=200), offspan.basis(2, 1)
+    K = offspan.extrapolating_controller(problem)
+    assert np.isnan(jax.vmap(lambda seen: offspan.normalized_cost(problem, K, seen))(seen[None]))
+    batch = offspan.train_lqr_batch([problem], [seen], learning_rate=1e-3, iterations=0, K0=K[None])
+    assert np.isnan(batch.normalized_cost).all()
+    assert batch.normalized_optimality.tolist() == [[0.0]]
+
+
 def test_float32_agrees_with_float64():
     problem = random_lqr(4, 4, 4, 3, control_cost=False)
     narrow = jax.tree.map(lambda a: a.astype(np.float32), problem)

@@ -20,7 +20,7 @@ from offspan.exploration import visited_covariance
 from offspan.report.results import bootstrap, cvar, rank_correlation, ratio
 from offspan.selection.criteria import CRITERIA, Criterion, starts
 from offspan.selection.evaluations import Setting
-from offspan.selection.methods import METHODS, Task, _by_rank, _growing
+from offspan.selection.methods import METHODS, Task, _by_rank, _growing, _less_than_the_winner
 from offspan.selection.pilots import Pilots, Training, costs_from, flow, flow_costs
 from offspan.selection.search import ALL_SETS, best_set, extensions, greedy_set, random_sets, worth, worth_of_exchanges
 from tests.systems import random_lqr
@@ -212,6 +212,12 @@ def test_worth_is_the_best_set_with_a_state_less_the_best_without():
     expected = [max(v for S, v in values.items() if i in S) - max(v for S, v in values.items() if i not in S) for i in range(4)]
     np.testing.assert_allclose(chosen.scores, expected, rtol=1e-12)
     np.testing.assert_array_equal(chosen.states, np.eye(4)[chosen.indices])
+
+
+def test_a_set_that_costs_infinity_where_the_winner_does_too_is_worth_nothing():
+    """∞ − ∞ is no number, and would be that of every candidate in the set, the winner's among them."""
+    costs = np.array([[np.inf, np.inf, 3.0], [5.0, np.nan, 4.0], [1.0, np.nan, np.nan]])  # of three rounds, NaN for sets that have ended
+    assert _less_than_the_winner(costs, 0).tolist() == [0.0, -np.inf, 5.0 - 4.0]
 
 
 def choose(problem: Any, candidates: Any, k: int, method: str, **options: Any) -> offspan.Selection:

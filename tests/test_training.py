@@ -278,6 +278,19 @@ def test_training_follows_the_precision_of_its_inputs():
     assert {leaf.dtype for leaf in jax.tree.leaves(other.controller)} == {np.dtype(np.float32)}
 
 
+def test_a_curriculum_of_states_in_single_precision_that_cost_double():
+    """x_{h+1} = x_h + u_h rounds to float32, and the target is float64: J up to each horizon, and its slope, as by a plain sum."""
+    target = np.array([1.0, 3.0])
+    problem = offspan.FunctionProblem(
+        lambda x, u: (x + u).astype(np.float32), lambda x, u: jnp.sum((x - target) ** 2), state_dim=2, control_dim=2, horizon=3
+    )
+    controller, x0s = offspan.Linear(np.zeros((2, 2), np.float32)), np.ones((1, 2), np.float32)
+    run = offspan.train(problem, controller, x0s, optimizer=optax.sgd(0.0), iterations=2, horizons=(1, 3))
+    assert run.cost.tolist() == [4.0 * 2, 4.0 * 4]  # ‖(1, 1) − (1, 3)‖² at h = 0..1, and at h = 0..3
+    run = offspan.train(problem, controller, x0s, optimizer=optax.sgd(0.125), iterations=1, horizons=(1, 3))
+    assert run.K.tolist() == [[0.0, 0.0], [0.5, 0.5]]  # ∂J/∂K = 2 (x_1 − target) x_0ᵀ for the first stage
+
+
 def test_a_cost_that_overflows_ends_a_run_though_its_update_is_finite():
     """x_1 = K x_0 with K = 1e160: J = 1 + x_1² is infinite, ∇J = 2 x_1 is not."""
     problem = offspan.FunctionProblem(lambda x, u: u, lambda x, u: x @ x, state_dim=1, control_dim=1, horizon=1)

@@ -1,7 +1,7 @@
 """What is controlled: how one state moves under one control, what that costs, and for how long."""
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -106,9 +106,12 @@ def _check_traced(where: str, problem: Problem, functions: dict[str, Callable[..
 def as_names(where: str, coordinates: Sequence[str] | None, state_dim: int) -> tuple[str, ...] | None:
     if coordinates is None:
         return None
-    if len(coordinates) != state_dim or isinstance(coordinates, str):
-        raise OffspanError(f"{where}: `coordinates` has {len(coordinates)} names, but a state has {state_dim} numbers.")
-    return tuple(map(str, coordinates))
+    names = None if isinstance(coordinates, str) or not isinstance(coordinates, Iterable) else tuple(map(str, coordinates))
+    if names is None or len(names) != state_dim:
+        raise OffspanError(
+            f"{where}: `coordinates` is {coordinates!r}, but must be a list of {state_dim} names, one for each entry of a state."
+        )
+    return names
 
 
 class _OfFunctions(Problem):

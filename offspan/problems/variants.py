@@ -71,7 +71,10 @@ class Noisy(Variant):
 
 def _factor(name: str, given: Any, size: int) -> Float[Array, "size _"] | None:
     """The matrix that multiplies white noise; None where it is zero."""
-    dimensions = np.ndim(given)
+    try:
+        dimensions = np.ndim(given)
+    except ValueError:  # of a ragged list, which `as_floats` refuses
+        dimensions = 2
     shape = {0: (), 1: (size,)}.get(dimensions, (size, None))
     meaning = f"a number, {size} numbers, or a matrix of {size} rows"
     values = as_floats("Noisy", name, given, shape=shape, meaning=meaning)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from offspan.exploration import state_gradients, visited_count
+from offspan.controllers import flat_weights
+from offspan.exploration import check_weights, state_gradients, visited_count
 from offspan.problems.base import Problem
 from offspan.rollout import Controller, rollout
 from offspan.sizes import Rows
@@ -84,7 +84,7 @@ def tangents(setting: Setting) -> list[Rows]:
 
 def _derivatives(setting: Setting, derivative: Callable[..., Any], outputs: int) -> list[Rows]:
     def of_start(controller: Controller) -> Rows:
-        weights = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(controller, eqx.is_inexact_array)))
+        weights = flat_weights(controller)[0].size
         make = lambda which: np.asarray(derivative(controller, setting.candidates[which]), float).reshape(len(which), -1)  # noqa: E731
         return Rows(make, len(setting.candidates), max(outputs * weights, 1), (setting.problem.horizon + 1) * setting.candidates.shape[1])
 
@@ -98,9 +98,9 @@ def _state_gradients(problem, controller, candidates):
 
 @eqx.filter_jit
 def _controls_by_weights(controller, candidates):
-    weights, structure = eqx.partition(controller, eqx.is_inexact_array)
-    flat, unravel = ravel_pytree(weights)
-    return jax.vmap(lambda x: jax.jacrev(lambda flat: eqx.combine(unravel(flat), structure)(x))(flat))(candidates)
+    w, with_weights = flat_weights(controller)
+    check_weights("tangent kernel", controller, w)
+    return jax.vmap(lambda x: jax.jacrev(lambda w: with_weights(w)(x))(w))(candidates)
 
 
 def products(rows: Rows, which: np.ndarray) -> np.ndarray:

@@ -83,12 +83,11 @@ def _flow(task: Task) -> Choice:
 
 def _rate_of_descent(optimizer: optax.GradientTransformation) -> float:
     """η, if an update is −η g for gradients g of very different sizes and nothing is remembered, as of plain gradient descent alone."""
-    rates, remembers = [], False
-    for g in (1.0, 2.0, 1e6):
+    weight: Any = jnp.asarray(1.0)
+    state, rates = optimizer.init(weight), []
+    remembers = bool(jax.tree.leaves(state))  # momentum, the counter of a schedule, or what a line search needs
+    for g in () if remembers else (1.0, 2.0, 1e6):
         gradient: Any = jnp.asarray(g)
-        weight: Any = jnp.asarray(1.0)
-        state = optimizer.init(weight)
-        remembers |= bool(jax.tree.leaves(state))  # momentum, or the counter of a schedule
         update: Any = optimizer.update(gradient, state, weight)[0]
         rates.append(-float(update) / g)
     if remembers or not (rates[0] > 0 and np.allclose(rates, rates[0], rtol=1e-6, atol=0)):
@@ -128,11 +127,13 @@ def _pilot(task: Task) -> Choice:
 
 def _less_than_the_winner(costs: np.ndarray, winner: int) -> np.ndarray:
     """By how much less the winner cost in the last round that a set took part in, as costs of different rounds do not compare; −∞ for
-    all where the winner itself diverged."""
+    a set whose cost was infinite there, and for all where the winner itself diverged."""
     if np.isinf(costs[-1, winner]):
         return np.full(costs.shape[1], -np.inf)
     last = np.sum(~np.isnan(costs), axis=0) - 1
-    return costs[last, winner] - costs[last, np.arange(costs.shape[1])]
+    own = costs[last, np.arange(costs.shape[1])]
+    with np.errstate(invalid="ignore"):  # ∞ − ∞, which must not spread to the scores of other sets
+        return np.where(np.isinf(own), -np.inf, costs[last, winner] - own)
 
 
 def _of_pilots(sets: np.ndarray, values: np.ndarray, pilots: Pilots, best: int, place: int, count: int) -> Choice:

@@ -11,10 +11,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from offspan.controllers import Linear
+from offspan.controllers import Linear, flat_weights
 from offspan.errors import OffspanError, as_count, as_key, as_positive, as_states
 from offspan.problems.base import Problem, as_problem
-from offspan.problems.variants import Noisy, Truncated, layers
+from offspan.problems.variants import Noisy, Truncated, is_noisy, layers
 from offspan.rollout import Controller, cost, lqr_cost_and_gradient, rollout
 
 Loss = Callable[[Problem, Any, Array], Array | tuple[Array, Array]]
@@ -97,7 +97,7 @@ class Exact(Estimator):
             return value if isinstance(value, tuple) else (value, cost(problem, controller, x0s, key=key, samples=self.samples))
 
         (value, J), gradient = eqx.filter_value_and_grad(objective, has_aux=True)(controller)
-        return Estimate(J, gradient, self.samples * len(x0s), value)
+        return Estimate(J, gradient, (self.samples if is_noisy(problem) else 1) * len(x0s), value)
 
     def recorded_cost(self, key, problem, controller, x0s):
         return cost(problem, controller, x0s, key=key, samples=self.samples)
@@ -154,7 +154,7 @@ class TwoPoint(Estimator):
         as_count("TwoPoint", "directions", self.directions, least=1)
 
     def __call__(self, key, problem, controller, x0s):
-        w, with_weights = _flat(controller)
+        w, with_weights = flat_weights(controller)
         key_directions, key_noise = jax.random.split(key)
         v = jax.random.normal(key_directions, (self.directions, len(w)), w.dtype)
         radius = jnp.asarray(self.radius, w.dtype)
@@ -164,16 +164,9 @@ class TwoPoint(Estimator):
         return Estimate(J[0], eqx.filter(with_weights(gradient), eqx.is_inexact_array), len(moved) * len(x0s), jnp.mean(jnp.stack(pairs)))
 
     def objective(self, key, problem, controller, x0s):
-        w, with_weights = _flat(controller)
+        w, with_weights = flat_weights(controller)
         key_directions, key_noise = jax.random.split(key)
         return cost(problem, with_weights(w + self.radius * jax.random.normal(key_directions, w.shape, w.dtype)), x0s, key=key_noise)
-
-
-def _flat(controller: Controller) -> tuple[Float[Array, "d"], Callable[[Array], Any]]:
-    """The weights as one vector, and the controller as a function of it."""
-    weights, structure = eqx.partition(controller, eqx.is_inexact_array)
-    w, unravel = ravel_pytree(weights)
-    return w, lambda w: eqx.combine(unravel(w), structure)
 
 
 class Reinforce(Estimator):

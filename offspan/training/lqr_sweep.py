@@ -87,7 +87,11 @@ def train_lqr_batch(
     where = "train_lqr_batch"
     if isinstance(problems, Problem):
         raise OffspanError(f"{where}: `problems` is one {type(problems).__name__}, but must be a list; `train_lqr` takes one.")
-    problems, x0s, devices = list(problems), list(x0s), as_devices(where, devices)
+    devices = as_devices(where, devices)
+    try:
+        problems, x0s = list(problems), list(x0s)
+    except TypeError as error:
+        raise OffspanError(f"{where}: `problems` and `x0s` must be lists of equal length, an LQR and a seen set for each run.") from error
     if not problems or len(problems) != len(x0s):
         raise OffspanError(f"{where}: `problems` has {len(problems)} entries and `x0s` {len(x0s)}; pass one seen set for each problem.")
     shapes = {(as_lqr(where, without_noise(p)).state_dim, p.control_dim, p.horizon) for p in problems}
@@ -250,7 +254,10 @@ def _groups(
     """All runs, in groups that one program advances; and the type of their numbers."""
     plain = [as_lqr("train_lqr_batch", without_noise(problem)) for problem in problems]
     dtype = np.result_type(*(problem.A.dtype for problem in plain), *x0s)
-    stacked = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]).astype(dtype), *plain)
+    matrices = zip(*map(jax.tree.leaves, plain), strict=True)  # problems may differ in the names of their coordinates, too
+    stacked = jax.tree.unflatten(
+        jax.tree.structure(plain[0]), [np.stack([np.asarray(M) for M in of_runs]).astype(dtype) for of_runs in matrices]
+    )
     counts = np.array([len(x) for x in x0s])
     padded = np.zeros((len(x0s), counts.max(), stacked.state_dim), dtype)
     for r, x in enumerate(x0s):

@@ -63,7 +63,7 @@ def train(
     converged
     """
     x0s = as_states("train", "x0s", x0s, as_problem("train", problem).state_dim)[None]
-    settings = _checked("train", problem, [controller], x0s, optimizer, gradient, key, loss, stop)
+    settings = as_settings("train", problem, [controller], x0s, optimizer, gradient, key, loss, stop)
     settings = settings._replace(stages=as_stages("train", problem, iterations, horizons, discounts))
     run = _run_alone("train", settings, controller, x0s, iterations, key, progress)
     if getattr(settings.estimator, "loss", None) is None:  # with a loss, J may rise on purpose
@@ -120,8 +120,8 @@ def train_batch(
         x0s = as_floats(where, "x0s", x0s, shape=(len(controllers), None, n), meaning=f"one set of states (s, {n}) for each run")
     else:
         x0s = jnp.repeat(as_states(where, "x0s", x0s, n)[None], len(controllers), axis=0)
-    shared, own_optimizer = _shared_optimizer(where, optimizer, len(controllers))
-    settings = _checked(where, problem, controllers, x0s, shared, gradient, key, loss, stop)
+    shared, own_optimizer = shared_optimizer(where, optimizer, len(controllers))
+    settings = as_settings(where, problem, controllers, x0s, shared, gradient, key, loss, stop)
     settings = settings._replace(stages=as_stages(where, problem, iterations, horizons, discounts))
     with own_errors():
         return run_batch(
@@ -261,7 +261,7 @@ def _shared_problem(where: str, problem: Any, runs: int) -> tuple[Problem, PyTre
     return problem[0], jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
 
 
-def _shared_optimizer(where: str, optimizer: Any, runs: int) -> tuple[Any, Any]:
+def shared_optimizer(where: str, optimizer: Any, runs: int) -> tuple[Any, Any]:
     """One optimiser for all runs, and which part of it each uses, where there are several."""
     if isinstance(optimizer, optax.GradientTransformation) or not isinstance(optimizer, Sequence):
         return optimizer, None
@@ -302,7 +302,7 @@ def _differ_in_arrays_alone(several: Sequence[Any]) -> bool:
     )
 
 
-def _checked(
+def as_settings(
     where: str,
     problem: Problem,
     controllers: Sequence[Controller],
@@ -313,6 +313,7 @@ def _checked(
     loss: Loss | None,
     stop: StoppingRule | None,
 ) -> Settings:
+    """What the engine needs, after checks of every option."""
     stop = Never() if stop is None else stop
     if not isinstance(stop, StoppingRule):
         raise OffspanError(f"{where}: `stop` is {stop!r}, but must be a stopping rule, such as NoImprovement() or CostBelow(0.1).")
