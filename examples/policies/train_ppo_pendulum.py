@@ -1,9 +1,9 @@
-"""Trains Stable-Baselines3's PPO on Gymnasium's Pendulum-v1 from starts near upright alone, and writes its deterministic policy as ONNX.
+"""Trains Stable-Baselines3's PPO on Gymnasium's Pendulum-v1, only from starts near upright, and writes its deterministic policy as ONNX.
 
     pip install stable-baselines3 gymnasium onnx onnxscript
     python train_ppo_pendulum.py
 
-The file beside it, ppo_pendulum.onnx, was made so; `offspan audit ppo_pendulum.toml` says where that policy fails.
+The file beside it, ppo_pendulum.onnx, was made this way; `offspan audit ppo_pendulum.toml` says where that policy fails.
 """
 
 from pathlib import Path

@@ -4,7 +4,7 @@
     python closed_loop.py --seeds 10 --output closed-loop
 
 A small network learns to balance from two states near upright, by two-point gradients. Its audit covers the states that the environment
-itself resets to, and suggests two more. Training goes on with them, and beside it, with two random states of the same region. Each
+itself resets to, and suggests two more. Training continues with them and, for comparison, with two random states of the same region. Each
 finished seed is a line of results.csv, and the same command runs only those that are missing.
 """
 
