@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import offspan
@@ -317,6 +318,30 @@ def test_a_result_is_said_to_be_kept_where_its_drawing_is_stopped(tmp_path, monk
     done = CliRunner().invoke(cli.app, ["run", str(tmp_path / "mine.toml"), "--folder", str(tmp_path)])
     assert done.exit_code == 130
     assert "offspan: stopped; the result of mine is kept, and the same command draws it.\n" in done.output
+
+
+def test_a_large_run_is_announced(tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    (tmp_path / "mine.toml").write_text(SPEC)
+    monkeypatch.setattr("offspan.experiments.run.run", interrupted)
+    monkeypatch.setattr(terminal.Stopped, "told", False)
+    run = lambda: CliRunner().invoke(cli.app, ["run", str(tmp_path / "mine.toml"), "--folder", str(tmp_path)]).output  # noqa: E731
+    assert "about" not in run()
+    monkeypatch.setattr("offspan.experiments.estimate.WORTH_SAYING", (0.0, 0.0))  # bytes, seconds
+    assert run().startswith("mine: 10 runs, about ")
+
+
+def test_brackets_are_no_markup_in_a_terminal_either(monkeypatch):
+    """Of a spec's file, say, or of a folder."""
+    shown = io.StringIO()
+    monkeypatch.setattr(terminal, "console", Console(markup=False, force_terminal=True, file=shown, width=80))
+    with terminal.progress_of("a[/b]", str) as progress:
+        progress(0.5, "c[/d]")
+    with terminal.status("e[/f]") as update:
+        update("g[/h]")
+    assert all(name in shown.getvalue() for name in ("a[/b]", "g[/h]"))
 
 
 def test_progress_in_a_pipe_is_plain_lines_from_time_to_time(monkeypatch, capsys):

@@ -103,6 +103,19 @@ def test_what_is_on_disk_opens_with_plain_tools(spec, tmp_path):
     assert provenance["seconds"] > 0
 
 
+def test_progress_is_told_before_anything_is_made(spec, tmp_path, monkeypatch):
+    """Making a hundred thousand systems, and compiling, take a while."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("offspan.experiments.lqr.problems_of", interrupt)
+    heard = []
+    with pytest.raises(KeyboardInterrupt):
+        run(spec, tmp_path, heard.append)
+    assert heard == [0.0]
+
+
 def test_a_complete_run_is_found_and_not_made_again(spec, tmp_path, monkeypatch):
     result = run(spec, tmp_path, ignore)
     before = (tmp_path / "small" / "result.nc").stat().st_mtime_ns
@@ -449,6 +462,10 @@ def test_a_finished_run_whose_spec_was_edited_is_refused(spec, tmp_path):
     """Else the page would claim the new settings beside the old numbers. Also for results of 0.1, which carry no digest."""
     run(spec, tmp_path, ignore)
     folder = RunFolder(tmp_path / "small")
+    faster = spec.model_copy(update={"learning_rate": [2 * rate for rate in spec.learning_rate]})
+    write(folder.spec_file, to_toml(faster))
+    with pytest.raises(ValueError, match="is the result of another spec than"):
+        run(faster, tmp_path, ignore)
     edited = spec.model_copy(update={"iterations": spec.iterations + 1})
     write(folder.spec_file, to_toml(edited))
     for _ in range(2):

@@ -142,7 +142,9 @@ def test_a_link_out_of_the_runs_folder_is_not_followed(tmp_path, name):
     trained(tmp_path / "runs")
     folder = RunFolder(tmp_path / "runs" / "small")
     (folder.path / name).symlink_to(strangers)
+    (strangers / "dim-3-horizon-3.npz").write_text("theirs, under the name of a checkpoint of this run")
     trained(tmp_path / "runs")  # found complete
+    (strangers / "dim-3-horizon-3.npz").unlink()
     folder.result_file.unlink()
     with pytest.raises(offspan.OffspanError, match="is a link, and a run writes only into its own folder"):
         folder.save_report({}, {"table.md": "x"}) if name == "figures" else trained(tmp_path / "runs")

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import sys
+import tracemalloc
 import warnings
 from typing import Any
 
@@ -130,6 +131,28 @@ def test_sets_with_one_state_more_are_what_a_plain_loop_finds(swing, name, kept,
     np.testing.assert_allclose(singles, found.value(np.arange(4)[:, None]), rtol=1e-9, atol=1e-12)
     without = extensions(found._replace(extended=None), np.array([[0, 1]]), np.array([2, 3]))
     np.testing.assert_allclose(without[0], found.value(np.array(triples)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_a_large_pool_takes_the_memory_of_a_block(name, monkeypatch):
+    """Where there is little: a table of all candidates against all was held several times over."""
+    monkeypatch.setattr("offspan.sizes.free_memory", lambda: 0.0)
+    monkeypatch.setattr("offspan.sizes.STATES", 50)
+    count = 1_000
+    pool = setting(offspan.shift(3, horizon=3), np.random.default_rng(0).normal(size=(count, 3)))
+
+    def values() -> None:
+        found = CRITERIA[name](pool)
+        assert found.extended is not None
+        assert np.isfinite(found.extended(np.array([[0, 1]]))).all()
+        assert np.isfinite(found.value(np.arange(40).reshape(20, 2))).all()
+
+    values()  # compiles
+    tracemalloc.start()
+    values()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * count**2 / 2
 
 
 def test_the_worth_of_exchanges_is_that_of_the_sets_written_out():

@@ -16,7 +16,7 @@ import offspan
 from offspan.experiments.choosing import choose
 from offspan.experiments.estimate import announcement, check_fits, duration
 from offspan.experiments.lqr import LQRSpec, distinct_runs, problems_of
-from offspan.experiments.registry import load_preset, load_spec, preset_names
+from offspan.experiments.registry import FAMILIES, load_preset, load_spec, preset_names
 from offspan.experiments.run import run
 from offspan.sizes import Rows, blocks, check_memory, free_memory
 
@@ -199,6 +199,16 @@ def test_systems_made_by_the_thousand_are_those_made_one_by_one_bit_for_bit(prec
             if r.seed in (0, 7, 999, 1_000, 1_004, 2**32 - 1):
                 one = jax.tree.map(lambda M: np.asarray(M, precision), spec.problem(r.system, r.seed, 4, 3))
                 assert all(np.array_equal(getattr(one, M), getattr(wanted, M)) for M in "ABQR")
+
+
+def test_random_systems_are_made_by_the_thousand(monkeypatch):
+    """One by one, a hundred thousand of them take more than a minute."""
+    made, gaussian = [], FAMILIES["gaussian"]
+    monkeypatch.setitem(FAMILIES, "gaussian", gaussian._replace(make=lambda *given: made.append(given) or gaussian.make(*given)))
+    options = {"name": "mine", "dim": [4], "horizon": [3], "seen": [1], "learning_rate": [0.1], "iterations": 1}
+    spec = LQRSpec(systems=["gaussian"], seeds=2_500, **options)  # pyright: ignore[reportArgumentType]
+    assert len(problems_of(spec, distinct_runs(spec)[0], 4, 3)) == 2_500
+    assert 1 <= len(made) <= 3
 
 
 def test_networks_made_at_once_are_those_made_one_by_one_bit_for_bit(tmp_path):

@@ -1,3 +1,5 @@
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -350,3 +352,18 @@ def test_runs_are_trained_on_the_devices_that_are_named(which, monkeypatch):
     batch = offspan.train_batch(problems[0], starts, seen, optimizer=optax.sgd(0.1), iterations=3, **chosen)
     assert used == [devices]
     np.testing.assert_allclose(batch.K, swept.K[:2], rtol=1e-12)
+
+
+@pytest.mark.parametrize("module", [engine, lqr_sweep], ids=["networks", "a sweep"])
+def test_iterations_that_take_seconds_are_told_one_by_one(monkeypatch, module):
+    """Else two thousand networks show no progress, leave no checkpoint and hear no Ctrl-C for a thousand iterations. Each reading of this
+    clock is three seconds after the one before."""
+    clock = itertools.count(0.0, 3.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    told, problem, x0s = [], offspan.shift(2, horizon=2), offspan.basis(2, 1)
+    options: dict[str, Any] = {"iterations": 5, "on_chunk": lambda batch: told.append(batch.done)}
+    if module is lqr_sweep:
+        offspan.train_lqr_batch([problem], [x0s], learning_rate=0.01, **options)
+    else:
+        offspan.train_batch(problem, [offspan.Linear(np.zeros((2, 2)))], x0s, optimizer=optax.sgd(0.01), **options)
+    assert told == [1, 2, 3, 4, 5]
