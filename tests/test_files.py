@@ -542,6 +542,24 @@ def test_a_result_with_strange_attributes_stops_nothing(tmp_path, name, value):
     assert ">other<" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.parametrize(("offset", "value"), [(16, bytes(16)), (24, b"\xf0" + b"\xff" * 7), (8, b"\xff\xff")])
+def test_a_result_whose_heap_has_no_end_is_refused(tmp_path, offset, value):
+    """HDF5 goes from object to object by their sizes: with a size of zero it never returns. In a process of its own, which can be ended."""
+    trained(tmp_path)
+    (tmp_path / "small" / "provenance.json").unlink()
+    path = tmp_path / "small" / "result.nc"
+    content = bytearray(path.read_bytes())
+    heap = content.index(b"GCOL") + offset
+    content[heap : heap + len(value)] = value
+    path.write_bytes(content)
+    show = "from offspan.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", show, "show", "small", "--folder", str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert "is cut short or no result file (a heap" in " ".join(done.stderr.split())
+
+
 def test_a_result_that_does_not_say_its_precision_stops_nothing(tmp_path):
     trained(tmp_path)
     (tmp_path / "small" / "provenance.json").unlink()

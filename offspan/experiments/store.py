@@ -4,27 +4,23 @@
 """
 
 import hashlib
-import io
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import xarray as xr
 
 from offspan.errors import OffspanError, nearest
 from offspan.experiments.checkpoints import Checkpoint, checksum, load_arrays, save_arrays
+from offspan.experiments.netcdf import read_netcdf
 from offspan.experiments.registry import check_result, kind, load_spec, preset_names
 from offspan.experiments.spec import Spec, result_attributes, to_toml
 from offspan.files import (
     atomic_write,
     atomic_write_text,
-    check_declared,
-    excerpt,
     is_there,
     lock,
     make_folder,
@@ -171,7 +167,7 @@ class RunFolder:
                 f"{self.result_file} is not the file that the run wrote: its sha256 differs from that in {self.provenance_file.name}; "
                 f"{RESTORE}."
             )
-        found = _read(content)
+        found = read_netcdf(content)
         if isinstance(found, str):
             raise OffspanError(f"{self.result_file} is cut short or no result file ({found}); {RESTORE}.")
         try:
@@ -232,48 +228,6 @@ class RunFolder:
 def _durations(frames: int) -> list[int]:
     """Of each frame of an animation, in milliseconds: a pause at the first one, and a longer one at the last."""
     return [600, *[60] * (frames - 2), 2000][:frames]
-
-
-def _read(content: bytes) -> xr.Dataset | str:
-    """What is in a netCDF file, or why it cannot be read."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # a file that h5netcdf could not open complains again when it is dropped
-    try:
-        _check_declared(content)
-        found = xr.load_dataset(io.BytesIO(content), engine="h5netcdf")
-        plain = str | int | float | np.integer | np.floating
-        if wrong := [name for name, value in found.attrs.items() if not isinstance(value, plain)]:
-            return f"its attribute {wrong[0]!r} is neither a text nor a number"
-        return found
-    except Exception as error:  # what is raised of a damaged file has no common class
-        return excerpt(error)
-    finally:
-        sys.unraisablehook = hook
-
-
-def _check_declared(content: bytes) -> None:
-    """Raises where a small file would fill the memory, or has its numbers in other files, before any of them is read."""
-
-    known: dict[Any, int] = {}
-
-    def declared(group: h5py.Group, within: tuple[Any, ...]) -> int:
-        """In bytes, under each of its names; a text is no longer than the file."""
-        if group.id in known:
-            return known[group.id]
-        found = 0
-        for name, item in group.items():
-            if isinstance(item, h5py.Group):
-                if item.id in within:
-                    raise OffspanError(f"the group {name} holds itself")
-                found += declared(item, (*within, item.id))
-            elif isinstance(item, h5py.Dataset):
-                if item.external or item.is_virtual:
-                    raise OffspanError(f"{name} has its numbers in other files")
-                found += (item.size or 0) * (len(content) if item.dtype.kind == "O" else item.dtype.itemsize)
-        known[group.id] = found
-        return found
-
-    with h5py.File(io.BytesIO(content), "r") as file:
-        check_declared(len(content), declared(file, (file.id,)))
 
 
 def _checksum_of_result(result: xr.Dataset) -> str:
