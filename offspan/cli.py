@@ -130,7 +130,8 @@ def run_and_report(spec: Any, folder: Path, executor: Any) -> None:
     if other is None and (name := getattr(spec, "compare_with", None)):
         console.print(f"Drawn alone: for the comparison with {name}, reproduce that first.")
     with stoppable(kept):
-        made = report(result, other)
+        with status("summarising …"):
+            made = report(result, other)
         console.print(terminal_table(made.tables["table"]))
         tables = {
             f"{name}.{suffix}": write(table)
@@ -275,7 +276,8 @@ def show(
     from offspan.report.results import report
     from offspan.report.tables import terminal_table
 
-    shown = report(find_run(folder, run).load_result())
+    with console.status(Text("reading …")):  # which writes nothing into a pipe, where there may be CSV
+        shown = report(find_run(folder, run).load_result())
     check_known(f"{run} has no table", table, shown.tables)
     if csv and table != "table":
         raise OffspanError(
