@@ -23,7 +23,7 @@ PATIENCE = 8.0  # seconds in which a signal must have ended the command
 
 @contextmanager
 def stoppable(kept: Callable[[], str]) -> Iterator[None]:
-    """A signal ends the command with a sentence, of which `kept` is the part that says what is left."""
+    """A signal ends the command with a sentence that closes with `kept()`: what was saved, and how to resume."""
     Stopped.in_hand.append(kept)
     try:
         yield
@@ -95,10 +95,10 @@ class Stopped(BaseException):
     """By Ctrl-C, by SIGTERM, which a cluster sends before it kills, or by SIGHUP, when a terminal is closed."""
 
     by: ClassVar[int | None] = None
-    in_hand: ClassVar[list[Callable[[], str]]] = []  # each says what is left of a work that has begun
+    in_hand: ClassVar[list[Callable[[], str]]] = []  # each says what is saved of something that has begun
     told: ClassVar[bool] = False
-    closing: ClassVar[float] = 0.0  # seconds more, for a command that has heard it and closes a cluster
-    ends: ClassVar[tuple[socket.socket, ...]] = ()  # of the wire by which the watching thread hears of signals
+    closing: ClassVar[float] = 0.0  # further seconds, for a command that is stopping and has a cluster to close
+    ends: ClassVar[tuple[socket.socket, ...]] = ()  # of the socket pair that wakes the watching thread
 
     @classmethod
     def listen(cls) -> None:
@@ -121,7 +121,7 @@ class Stopped(BaseException):
 
     @classmethod
     def _watch(cls) -> None:
-        """Python hears signals between its own instructions, and a compiler may take minutes for one: after some seconds, this ends it."""
+        """Python handles signals between its own instructions, one of which may compile for minutes: some seconds later, this exits."""
         while (number := cls.ends[0].recv(1)[0]) not in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", None)):
             pass
         time.sleep(PATIENCE)

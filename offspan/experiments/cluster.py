@@ -124,7 +124,7 @@ class Dask:
 
 
 class _Tasks:
-    """The tasks of one work on their way: a bounded number is with the cluster, so that thousands of them fill no memory."""
+    """Runs the tasks of one work; a bounded number is submitted at a time, so that thousands of them do not fill the memory."""
 
     def __init__(self, dask: Dask, work: Work, tasks: Sequence[Task], kept: CheckpointStore, progress: Progress):
         self.dask, self.work, self.tasks, self.kept, self.progress = dask, work, tasks, kept, progress
@@ -165,7 +165,7 @@ class _Tasks:
             raise self._lost() from None
 
     def _lost(self) -> OffspanError:
-        return OffspanError(f"the cluster {self.dask.place} was lost; what is finished is kept, and the same command goes on from there.")
+        return OffspanError(f"the cluster {self.dask.place} was lost; finished tasks are kept, and the same command resumes from there.")
 
     def _submit(self, task: Task) -> Any:
         resume = self.kept.get(task.name)
@@ -207,7 +207,7 @@ class _Tasks:
         self.kept[name] = checkpoint._replace(origin={**checkpoint.origin, **again})
 
     def _listen(self) -> None:
-        """To how far the workers are."""
+        """Reads the events that workers sent: which task began, and how much of it is done."""
         while self.dask._told:
             told = self.dask._told.popleft()
             if told["run"] != self.run:

@@ -200,7 +200,10 @@ class RunFolder:
     def save_report(
         self, figures: dict[str, tuple[Any, Any]], tables: dict[str, str], animations: Mapping[str, list[Any]] | None = None
     ) -> list[Path]:
-        """Figures as PNG and PDF, the data behind them as CSV, tables as text, animations as GIF; what was written, without the twins."""
+        """Figures as PNG and PDF, the data behind them as CSV, tables as text, animations as GIF.
+
+        Returns the paths of the PNGs, tables and GIFs.
+        """
         self._make(self.figures)
         for name, (figure, data) in figures.items():
             atomic_write(self.figures / f"{name}.png", lambda path, figure=figure: figure.savefig(path, dpi=200))
