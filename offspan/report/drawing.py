@@ -142,11 +142,13 @@ def _plain(low: float, high: float) -> bool:
 
 
 class _Readable(LogLocator):
-    """Powers of ten, over two of them or fewer their 2- and 5-fold, over three their 3-fold where these are plain numbers."""
+    """Powers of ten, over two of them or fewer their 2- and 5-fold, over less than one their 3-fold, too; over three their 3-fold where
+    these are plain numbers."""
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
         some = (1.0, 3.0) if vmax <= 1000 * vmin and _plain(vmin, vmax) else (1.0,)
-        self.set_params(subs=(1.0, 2.0, 5.0) if vmax <= 100 * vmin else some)
+        few = (1.0, 2.0, 3.0, 5.0) if 4 * vmin < vmax < 10 * vmin else (1.0, 2.0, 5.0)  # over less than 4-fold, ticks are linear
+        self.set_params(subs=few if vmax <= 100 * vmin else some)
         return super().tick_values(vmin, vmax)
 
 

@@ -91,7 +91,7 @@ def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
 @styled
 def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
     """By horizon, a line for each way; by noise, a line for each horizon."""
-    drawn, (left, right) = subplots(9.8, 4.6, 1, 2)
+    drawn, (left, right) = subplots(9.8, 4.6, 1, 2, sharex=True)  # also where the right one has no line
     by_noise = result.attrs["compare_by"] == "noise"
     lines = result.horizon.values if by_noise else result.way.values
     places = np.arange(result.sizes["way"] if by_noise else result.sizes["horizon"])
@@ -121,7 +121,7 @@ def figure(result: xr.Dataset, rows: pd.DataFrame) -> Figure:
     left.set(title="runs that trained", ylabel="share [%], better ↑", ylim=(-3, 103))
     right.set(title="the cost of these on U: median, quartiles, worst", ylabel=f"J(U) over that of training on U, {LOWER}")
     right.title.set_fontsize(9)
-    if np.nanmax(rows.relative_cost_worst) > 10:
+    if rows.relative_cost_worst.max() > 10:  # NaN where no run has trained
         log_axis(right, "y")
     right.axhline(1.0, color="0.35", linewidth=0.9, linestyle="--", zorder=0)
     label_ends(right, [(1.0, "as if trained\non U", BLACK)])

@@ -119,7 +119,7 @@ def way_table(result: xr.Dataset, rows: pd.DataFrame) -> Table:
 @styled
 def by_horizon(result: xr.Dataset) -> Figure:
     """One line a way; measures over the runs that trained, whose share the first panel shows: medians, with whiskers at the quartiles."""
-    figure, axes = subplots(11.0, 4.3, 1, 3)
+    figure, axes = subplots(11.0, 4.3, 1, 3, sharex=True)  # also where a panel has no line
     rows: Any = summary(result)
     for w, way in enumerate(result.way.values):
         of_way = rows[rows.way == way]
@@ -151,18 +151,22 @@ def by_rollouts(result: xr.Dataset) -> Figure:
     figure, axes = subplots(9.5, 6.6, 2, result.sizes["system"], sharex=True, sharey=True, squeeze=False)
     rows: Any = summary(result.isel(horizon=[0]))
     names = {"two-point": "two points", "reinforce": "REINFORCE"}
+    quantiles = rows[[f"{measure}{end}" for measure in MEASURES for end in ("", "_low", "_high")]].to_numpy()
+    top = 1.05 * quantiles[np.isfinite(quantiles)].max(initial=1.0)  # where a band ends that goes to +∞, as so many runs diverged
     for column, system in enumerate(result.system.values):
         for ax, measure in zip(axes[:, column], MEASURES, strict=True):
             of_system = rows[rows.system == system]
             exact = of_system[of_system.gradient == "exact"].iloc[0]
-            ax.axhspan(exact[f"{measure}_low"], exact[f"{measure}_high"], color="black", alpha=0.15, linewidth=0, zorder=0)
-            ax.axhline(exact[measure], color="0.4", linewidth=1.0, label="exact gradient (band: quartiles)")
+            low, high = np.minimum([exact[f"{measure}_low"], exact[f"{measure}_high"]], top)
+            ax.axhspan(low, high, color="black", alpha=0.15, linewidth=0, zorder=0)
+            middle = exact[measure] if np.isfinite(exact[measure]) else np.nan
+            ax.axhline(middle, color="0.4", linewidth=1.0, label="exact gradient (band: quartiles)")
             for i, (gradient, label) in enumerate(names.items()):
                 some = of_system[of_system.gradient == gradient].sort_values("rollouts_an_update")
                 with_whiskers(ax, some.rollouts_an_update * 1.06 ** (i - 0.5), some, measure, CATEGORIES[i], i, label)
             ax.set_xscale("log", base=2)
             ax.xaxis.set_major_formatter("{x:g}")
-            ax.set_ylim(-0.02, None)
+            ax.set_ylim(-0.02, top)
             no_extrapolation(ax, named=bool(exact[measure] < 0.95))
         axes[0, column].set_title(system)
         axes[1, column].set_xlabel("rollouts an update")
