@@ -142,7 +142,8 @@ class Stopped(BaseException):
     def leave(cls) -> None:
         """Without taking Python down piece by piece, in which a compiler that is still at work on other threads may crash."""
         atexit._run_exitfuncs()
-        sys.stdout.flush()
+        with suppress(AttributeError, OSError):  # there is no output (>&-), or it takes no more
+            sys.stdout.flush()
         os._exit(cls.exit_code())
 
     @classmethod

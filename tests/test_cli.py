@@ -280,6 +280,14 @@ def test_a_second_signal_changes_nothing_and_a_lost_one_is_found():
     assert done.stdout == "130\n"
 
 
+@pytest.mark.parametrize("output", ["None", "open('/dev/full', 'w')"])
+def test_a_command_that_was_stopped_says_so_by_its_exit_code_also_without_an_output(output):
+    stopped = f"import sys; from offspan.terminal import Stopped; sys.stdout = {output}; Stopped.by = 15"
+    ended = f"{stopped}; sys.stdout and sys.stdout.write('a line'); Stopped.leave()"
+    done = subprocess.run([sys.executable, "-c", ended], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (143, "")
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
