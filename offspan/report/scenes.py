@@ -74,8 +74,9 @@ def _room(ax: Any, result: xr.Dataset) -> None:
     ax.set_box_aspect(high - low)
     for axis, coordinate in zip((ax.xaxis, ax.yaxis, ax.zaxis), system_of(result).coordinates, strict=False):
         axis.set_label_text(coordinate.label, fontsize=8)
-        axis.labelpad = -5
+        axis.labelpad = -2
     ax.tick_params(labelsize=8, pad=-2)
+    ax.tick_params(axis="z", pad=1)
     for axis, below, above in zip((ax.xaxis, ax.yaxis, ax.zaxis), low, high, strict=True):
         ticks, space = MaxNLocator(4).tick_values(below, above), 0.12 * (above - below)
         axis.set_ticks([tick for tick in ticks if below + space < tick < above - space])  # at the corners, those of two axes would collide

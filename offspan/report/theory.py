@@ -150,7 +150,7 @@ def intuition_figure(panels: list[Dynamics]) -> tuple[Figure, pd.DataFrame]:
     for ax, panel in zip(axes, panels, strict=True):
         ax.plot(*circle, color="0.7", linewidth=1, linestyle="--")
         ax.plot(*(panel.closed_loop @ circle), color="black", alpha=0.75, linewidth=1.2)
-        ax.plot(*panel.visited.T, "o", color="black", markersize=3.5, label="visited in training")
+        ax.plot(*panel.visited.T, "o", color="black", markersize=3.5, label="visited from the seen state")
         for colour, label, x in ((SEEN, "seen direction", (1.0, 0.0)), (UNSEEN, "unseen direction", (0.0, 1.0))):
             image = panel.closed_loop @ np.array(x)
             ax.plot(*x, "o", color=colour, markersize=6, label=label)
