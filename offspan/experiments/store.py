@@ -21,6 +21,7 @@ from offspan.experiments.spec import Spec, result_attributes, to_toml
 from offspan.files import (
     atomic_write,
     atomic_write_text,
+    excerpt,
     is_there,
     lock,
     make_folder,
