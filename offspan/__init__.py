@@ -1,6 +1,6 @@
 """offspan: how far does a learned controller reach beyond the initial states it was trained on?
 
-The core, in the order in which a question goes through it. `offspan.experiments` and `offspan.report` are imported by name.
+The public names of the core. `offspan.experiments` and `offspan.report` are imported by name.
 """
 
 from offspan.audit import Audit, audit

@@ -32,7 +32,7 @@ from offspan.training.train import as_settings, as_stages, shared_optimizer
 
 WHERE = "audit"
 TOLERANCE = 2.0  # without a `success`, a state may cost this many times what the reference costs from there, or the worst seen state
-JUDGED = ("costs", "successes")
+STORED = ("costs", "successes")
 MAPPED = 4  # coordinates whose pairs are mapped, those that matter most
 OPTIONS = ("optimizer", "iterations", "gradient", "key", "loss", "stop", "horizons", "discounts", "record_every", "devices")  # of `retrain`
 
@@ -165,38 +165,40 @@ def audit(
     counts = {"states": states, "points": points, "worst": worst, "add": add, "samples": samples}
     states, points, worst, add, samples = (as_count(WHERE, name, value, least=1) for name, value in counts.items())
     maps = math.comb(min(len(box), MAPPED), 2) or 1
-    trajectory, places = (problem.horizon + 1) * (n + problem.control_dim + 1), states + maps * points**2
-    said = f"{WHERE}: {places:,} states (`states`, and maps of `points` × `points`) and trajectories of {problem.horizon:,} time steps"
-    at_once = trajectory * (3 * (len(seen) + 1) + 2 * CANDIDATES) + n * (6 * places + samples * max(states, points**2))
-    check_memory(said, 8 * at_once, "take fewer (also `samples`), or a shorter horizon")
+    trajectory, evaluated = (problem.horizon + 1) * (n + problem.control_dim + 1), states + maps * points**2
+    what = f"{WHERE}: {evaluated:,} states (`states`, and maps of `points` × `points`) and trajectories of {problem.horizon:,} time steps"
+    at_once = trajectory * (3 * (len(seen) + 1) + 2 * CANDIDATES) + n * (6 * evaluated + samples * max(states, points**2))
+    check_memory(what, 8 * at_once, "take fewer (also `samples`), or a shorter horizon")
     training = None if retrain is None else _as_training(retrain, key_training, problem, controller, seen)
     drawn, scale = drawn_from(key_states, states, box, centre), widths(box, n)
-    best, best_name = (reference, "The reference") if reference is not None else _stationary(problem)
+    baseline, baseline_name = (reference, "The reference") if reference is not None else _stationary(problem)
 
-    kinds = 1 + (best is not None) + (retrain is not None)
-    parts = Parts({} if memory is None else memory, progress, expected=4 + (best is not None) + kinds * (1 + maps) + (retrain is not None))
+    kinds = 1 + (baseline is not None) + (retrain is not None)
+    parts = Parts(
+        {} if memory is None else memory, progress, expected=4 + (baseline is not None) + kinds * (1 + maps) + (retrain is not None)
+    )
     parts.belong_to(WHERE, [problem, controller, seen, drawn, centre, points, worst, add, samples, success, reference, retrain])
-    judge = _Judge.of(parts, problem, controller, seen, success, best, key_noise, samples)
+    judge = _Judge.of(parts, problem, controller, seen, success, baseline, key_noise, samples)
 
     costs, successes = judge("controller", "states", controller, drawn)
     pairs = strongest_pairs(box, drawn, successes if 0 < successes.mean() < 1 else _ranks(costs), MAPPED)
-    places = _Places(drawn, [{d: np.linspace(*box[d], points) for d in pair} for pair in pairs], centre)
-    outcome = judge.outcome("controller", controller, places)
+    initial = _InitialStates(drawn, [{d: np.linspace(*box[d], points) for d in pair} for pair in pairs], centre)
+    outcome = judge.outcome("controller", controller, initial)
 
     noiseless = without_noise(problem)
     (distances,) = parts("distances", lambda: {"distances": np.asarray(coverage(noiseless, controller, seen, drawn, scale=scale))}).values()
     trained = float(judge("controller", "seen", controller, np.asarray(seen))[1].mean())
     ended = _ended(noiseless, drawn)
     possible = ~ended if reference is None else ~ended & (judge("reference", "states", reference, drawn)[1] >= 0.5)
-    how: dict[str, Any] = {"scale": scale, "count": add, "trained": trained, "possible": possible}
-    kept = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, drawn, successes, distances, **how)))
+    options: dict[str, Any] = {"scale": scale, "count": add, "trained": trained, "possible": possible}
+    kept = parts("suggested", lambda: _as_arrays(suggest(noiseless, controller, drawn, successes, distances, **options)))
     suggested = Suggestion(kept["states"], float(kept["gain"]), str(kept["note"]))
 
     retrained = None
     if training is not None and len(suggested.states):
         more = jnp.concatenate([seen, jnp.asarray(suggested.states, seen.dtype)])
-        retrained = judge.outcome("retrained", _retrained(parts, problem, controller, more, training), places)
-    beside = None if best is None else judge.outcome("reference", best, places)
+        retrained = judge.outcome("retrained", _retrained(parts, problem, controller, more, training), initial)
+    compared = None if baseline is None else judge.outcome("reference", baseline, initial)
     parts.end()
 
     failed = (successes < 1) & ~ended if np.any((successes < 1) & ~ended) else successes < 1
@@ -206,7 +208,7 @@ def audit(
         coordinates=problem.coordinates,
         region=box,
         seen=np.asarray(seen),
-        criterion=_criterion(success, judge.limit, best_name),
+        criterion=_criterion(success, judge.limit, baseline_name),
         states=drawn,
         distances=distances,
         outcome=outcome,
@@ -214,15 +216,15 @@ def audit(
         worst_costs=costs[costliest],
         coverage=success_by_distance(distances, successes),
         suggested=suggested,
-        reference=beside,
-        reference_name=best_name,
+        reference=compared,
+        reference_name=baseline_name,
         retrained=retrained,
         system=f"{type(problem).__name__}, {n} coordinates, {controls}, H = {problem.horizon}",
     )
 
 
-class _Places(NamedTuple):
-    """Where outcomes are computed: states drawn from the region, and over each pair of coordinates a map, with all others at the centre."""
+class _InitialStates(NamedTuple):
+    """Where outcomes are computed: states drawn from the region, and a grid over each pair of coordinates, all others at the centre."""
 
     drawn: np.ndarray
     axes: list[dict[int, np.ndarray]]
@@ -247,32 +249,32 @@ class _Judge(NamedTuple):
         limit = None if compared else _limit(costs_and_successes(controller, seen)[0].max())
         return cls(parts, costs_and_successes, success is not None, reference, limit)
 
-    def found(self, who: str, at: str, controller: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, who: str, at: str, controller: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Costs from the states X and what `success` says, computed once: the part "who-at" keeps them."""
-        kept = self.parts(f"{who}-{at}", lambda: dict(zip(JUDGED, self.costs_and_successes(controller, X), strict=True)))
+        kept = self.parts(f"{who}-{at}", lambda: dict(zip(STORED, self.costs_and_successes(controller, X), strict=True)))
         return kept["costs"], kept["successes"]
 
     def __call__(self, who: str, at: str, controller: Any, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Costs and successes."""
-        costs, successes = self.found(who, at, controller, X)
+        costs, successes = self.evaluate(who, at, controller, X)
         if self.is_given:
             return costs, successes
-        allowed = self.limit if self.reference is None else TOLERANCE * self.found("reference", at, self.reference, X)[0]
+        allowed = self.limit if self.reference is None else TOLERANCE * self.evaluate("reference", at, self.reference, X)[0]
         if np.any(np.asarray(allowed) < 0):
             raise OffspanError(f"{WHERE}: costs of the reference are negative, so that multiples of them say nothing; pass `success`.")
         return costs, (np.isfinite(costs) & (costs <= allowed)).astype(float)
 
-    def outcome(self, who: str, controller: Any, places: _Places) -> Outcome:
+    def outcome(self, who: str, controller: Any, initial: _InitialStates) -> Outcome:
         maps = []
-        for i, axes in enumerate(places.axes):
+        for i, axes in enumerate(initial.axes):
             shape, given = tuple(map(len, axes.values())), (tuple(axes), tuple(axes.values()))
-            costs, successes = self(who, f"map-{i}", controller, np.asarray(grid_states(axes, places.centre)))
+            costs, successes = self(who, f"map-{i}", controller, np.asarray(grid_states(axes, initial.centre)))
             maps.append((ExtrapolationMap(*given, costs.reshape(shape), False), ExtrapolationMap(*given, successes.reshape(shape), True)))
-        return Outcome(controller, *self(who, "states", controller, places.drawn), tuple(maps))
+        return Outcome(controller, *self(who, "states", controller, initial.drawn), tuple(maps))
 
 
 def _ended(problem: Problem, states: np.ndarray) -> np.ndarray:
-    """(q,): from which states the trajectory ends at once, whatever the controller does."""
+    """(q,): the states from which the trajectory ends at once, whatever the controller does."""
     if problem.done(jnp.asarray(states[0])) is None:
         return np.zeros(len(states), bool)
     with own_errors() as finished:
@@ -280,7 +282,7 @@ def _ended(problem: Problem, states: np.ndarray) -> np.ndarray:
 
 
 def _as_training(retrain: Any, key: Array, problem: Problem, controller: Any, seen: Array) -> dict[str, Any]:
-    """Options of `train_batch`, checked before hours are spent on what comes before it."""
+    """Options of `train_batch`, checked before the audit begins, which may take hours."""
     if not isinstance(retrain, Mapping) or not {"optimizer", "iterations"} <= set(retrain):
         raise OffspanError(
             f'{WHERE}: `retrain` is {retrain!r}, but must be options of `train_batch` with at least an "optimizer" and "iterations".'
@@ -313,7 +315,7 @@ def _retrained(parts: Parts, problem: Problem, controller: Any, x0s: Array, opti
 
     resume = None if begun is None else Batch.from_arrays(begun, controller)
     batch = train_batch(problem, [controller], x0s, **options, resume=resume, on_chunk=on_chunk)
-    parts.found["training"] = {}  # which is kept already
+    parts.finished["training"] = {}  # `on_chunk` has stored it
     estimator = Exact(options.get("loss")) if options.get("gradient") is None else options["gradient"]
     if getattr(estimator, "loss", None) is None:
         noisy = is_noisy(problem)
@@ -336,11 +338,11 @@ def _limit(of_seen: float) -> float:
     return float(limit)
 
 
-def _criterion(success: Callable[..., Any] | None, limit: float | None, best_name: str) -> str:
+def _criterion(success: Callable[..., Any] | None, limit: float | None, baseline_name: str) -> str:
     if success is not None:
         return success.__doc__ or "the last state satisfies the success condition"
     if limit is None:
-        return f"at most {TOLERANCE:g} times the cost of {best_name[0].lower()}{best_name[1:]} from the same state"
+        return f"at most {TOLERANCE:g} times the cost of {baseline_name[0].lower()}{baseline_name[1:]} from the same state"
     return f"J(x) ≤ {limit:.3g}, {TOLERANCE:g} times that of the worst seen state"
 
 
@@ -354,12 +356,12 @@ def _compared(costs: np.ndarray, others: np.ndarray, name: str) -> str:
 
 
 def _spread_out(Z: np.ndarray, costs: np.ndarray, count: int) -> np.ndarray:
-    """The places of the highest costs, each farther than `NEAR` from those before it."""
-    found: list[int] = []
-    for place in np.argsort(-costs, kind="stable"):
-        if len(found) < count and costs[place] > -np.inf and all(np.linalg.norm(Z[place] - Z[other]) > NEAR for other in found):
-            found.append(int(place))
-    return np.array(found, int)
+    """The indices of the highest costs, each state farther than `NEAR` from those before it."""
+    chosen: list[int] = []
+    for i in np.argsort(-costs, kind="stable"):
+        if len(chosen) < count and costs[i] > -np.inf and all(np.linalg.norm(Z[i] - Z[j]) > NEAR for j in chosen):
+            chosen.append(int(i))
+    return np.array(chosen, int)
 
 
 def _trajectory(problem: Problem, controller: Any, x0: np.ndarray, key: Array) -> Trajectory:

@@ -1,4 +1,4 @@
-"""The one class of errors that are a person's to mend, and the checks of what a person may pass.
+"""The class of errors for mistakes of the caller, and the checks of arguments.
 
 An error is one sentence that names the argument, shows the value and says what to do. Shapes are checked always; values on concrete arrays
 only, since under jit, vmap and grad there is no value to check.
@@ -38,11 +38,11 @@ def nearest(word: str, known: list[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def check_known(said: str, name: Any, known: Iterable[str]) -> None:
-    """Raises where `name` is not among the known ones: "<said> 'nmae' (did you mean 'name'?); there are …"."""
+def check_known(message: str, name: Any, known: Iterable[str]) -> None:
+    """Raises where `name` is not among the known ones: "<message> 'nmae' (did you mean 'name'?); there are …"."""
     known = list(known)
     if name not in known:
-        raise OffspanError(f"{said} {name!r}{nearest(str(name), known)}; there are {', '.join(known)}.")
+        raise OffspanError(f"{message} {name!r}{nearest(str(name), known)}; there are {', '.join(known)}.")
 
 
 def is_concrete(value: Any) -> bool:
@@ -54,21 +54,21 @@ def is_false(condition: ArrayLike) -> bool:
     return is_concrete(condition) and not bool(condition)
 
 
-def check_not_frozen(where: str, said: str, function: Any) -> None:
+def check_not_frozen(where: str, argument: str, function: Any) -> None:
     """Raises for a method of an object, or an object with arrays or numbers, that is no pytree: a compiled program would keep the numbers
     that the object has at the first call."""
-    while not isinstance(function, type | eqx.Module) and (within := _wrapped(function)) is not None:
-        function = within
+    while not isinstance(function, type | eqx.Module) and (inner := _wrapped(function)) is not None:
+        function = inner
     owner = function.__self__ if inspect.ismethod(function) else function
     if isinstance(owner, type | eqx.Module) or inspect.isfunction(owner) or not jax.tree_util.all_leaves([owner]):
         return
-    held = [leaf for value in getattr(owner, "__dict__", {}).values() for leaf in _leaves(value)]
-    if owner is not function or any(eqx.is_array(one) or isinstance(one, float) for one in held):
+    attributes = [leaf for value in getattr(owner, "__dict__", {}).values() for leaf in _leaves(value)]
+    if owner is not function or any(eqx.is_array(one) or isinstance(one, float) for one in attributes):
         what = f"a method of a {type(owner).__name__}" if owner is not function else f"a {type(owner).__name__}"
         raise OffspanError(
-            f"{where}: {said} is {what}, whose numbers would be compiled in at the first call and stay as they were then; put them into an "
-            "equinox.Module with `__call__`, or pass a function of NumPy arrays to `HostController(function, control_dim=…)` as a "
-            "controller, to `BlackBox` as a system."
+            f"{where}: {argument} is {what}, whose numbers would be compiled in at the first call, so that later changes have no effect; "
+            "put them into an equinox.Module with `__call__`, or pass a function of NumPy arrays to `HostController(function, "
+            "control_dim=…)` as a controller, to `BlackBox` as a system."
         )
 
 
@@ -117,12 +117,12 @@ def as_states(where: str, name: str, x0s: Any, state_dim: int | None) -> Array:
 
 
 def check_size(where: str, name: str, X: Array, power: int = 1) -> None:
-    """Raises where all states are zero, or the powers of one state are too small or too large for the precision at hand."""
+    """Raises where all states are zero, or one whose size, to this power, is too small or too large for its precision."""
     if not is_concrete(X):
         return
     sizes, limits = np.abs(np.asarray(X, float)).max(axis=1), jnp.finfo(X.dtype)
     if not sizes.any():
-        raise OffspanError(f"{where}: `{name}` has no state but zero, from which nothing follows; pass states that are not zero.")
+        raise OffspanError(f"{where}: `{name}` holds only zero states; pass at least one that is not zero.")
     least, most = (float(limit) ** (1 / power) for limit in (limits.tiny, limits.max))
     if len(wrong := sizes[(sizes > 0) & (sizes < least) | (sizes > most)]):
         wider = "" if X.dtype == np.float64 else ", or compute in float64 (`jax.config.update('jax_enable_x64', True)`)"
@@ -133,7 +133,7 @@ def check_size(where: str, name: str, X: Array, power: int = 1) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """One number, also as an array without axes: to be taken for each run or coordinate."""
+    """One number, also as an array without axes: it applies to every run or coordinate."""
     return isinstance(value, float | int) or getattr(value, "ndim", None) == 0
 
 
@@ -183,7 +183,7 @@ def as_positive(where: str, name: str, value: Any) -> float:
 
 
 def as_positive_array(where: str, name: str, value: Any, *, shape: tuple[int | None, ...] = (), meaning: str = "one number") -> Array:
-    """Positive, finite numbers as an array; traced ones are taken as they are."""
+    """Positive, finite numbers as an array; traced values are not checked."""
     array = as_floats(where, name, value, shape=shape, meaning=meaning)
     if is_concrete(array) and not np.all(np.asarray(array) > 0):
         raise OffspanError(f"{where}: `{name}` is {value!r}, but must be positive.")
@@ -222,7 +222,7 @@ EXTRAS = {
 
 
 def extra(module: str) -> Any:
-    """A module that only some need."""
+    """A module of an optional dependency; where it is missing, the error names the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

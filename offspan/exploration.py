@@ -1,5 +1,5 @@
-"""What trajectories visit: the states of a training step, how much of each direction and region is among them, whose gradients agree with
-theirs, and the directions that can be reached at all.
+"""What trajectories visit: the states that enter a gradient, how much of each direction and region they cover, whether gradients from other
+states agree with theirs, and which directions can be reached at all.
 """
 
 from typing import Any
@@ -120,7 +120,7 @@ def coverage(problem: Problem, controller: Controller, x0s: Any, candidates: Any
 
 
 def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float[Array, "s w"]:
-    """∇J(π; x) by all weights of the controller, laid out in a row, for each state x on its own."""
+    """∇J(π; x) with respect to all weights of the controller, as one vector, for each state x on its own."""
     x0s = as_states("state_gradients", "x0s", x0s, _as_noiseless("state_gradients", problem).state_dim)
     w, with_weights = flat_weights(controller)
     check_weights("state_gradients", controller, w)
@@ -129,7 +129,7 @@ def state_gradients(problem: Problem, controller: Controller, x0s: Any) -> Float
 
 def check_weights(where: str, controller: Controller, w: Float[Array, "d"]) -> None:
     if not w.size:
-        raise OffspanError(f"{where}: the controller (a {type(controller).__name__}) holds no weights to differentiate by.")
+        raise OffspanError(f"{where}: the controller (a {type(controller).__name__}) holds no weights, so there is no gradient.")
 
 
 def gradient_alignment(problem: Problem, controller: Controller, x0s: Any, unseen: Any) -> Float[Array, "u"]:
@@ -167,7 +167,7 @@ def cosine(a: Float[Array, "w"], b: Float[Array, "w"]) -> Float[Array, ""]:
 
 
 def as_scale(where: str, scale: Any, n: int) -> Float[Array, "n"]:
-    """What counts as far in each coordinate."""
+    """The unit of length of each coordinate, in which distances are measured."""
     given = [scale] * n if is_number(scale) else scale
     return as_positive_array(where, "scale", given, shape=(n,), meaning=f"one number, or {n}")
 

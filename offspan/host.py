@@ -14,20 +14,20 @@ from jaxtyping import Array
 
 from offspan.errors import OffspanError
 
-KEPT = 32  # exceptions that nobody has asked for: of programs that the user compiled and ran on his own, and of further devices
+KEPT = 32  # uncollected exceptions, at most: of programs that ran outside of `own_errors`, and of further devices
 _raised: dict[str, Exception] = {}  # by host functions, on a thread of the runtime; by a name that the runtime's error repeats
 _numbers = itertools.count()
 _is_used = False  # whether any program of this process may call a host function
 
 
 class HostFunctionError(RuntimeError):
-    """What the runtime is told of the exception of a host function."""
+    """Stands for the exception of a host function inside the runtime."""
 
 
 def call(where: str, function: Callable[..., Any], shape: tuple[int, ...], *arguments: Array) -> Array:
     """`function` of arrays with a leading axis of one batch, whatever is vmapped here; for one state it must return `shape`.
 
-    A derivative raises at once; an exception of the function comes out of `own_errors`.
+    A derivative raises at once; an exception of the function is raised by `own_errors`.
     """
     return _call(where, function, shape, *arguments)
 
@@ -39,8 +39,8 @@ def _call(where, function, shape, *arguments):
     def on_host(*arrays):
         batch = arrays[0].shape[:-1]
         try:
-            found = function(*(np.asarray(array).reshape(-1, array.shape[-1]) for array in arrays))
-            return as_returned(where, found, (int(np.prod(batch)), *shape), dtype).reshape((*batch, *shape))
+            returned = function(*(np.asarray(array).reshape(-1, array.shape[-1]) for array in arrays))
+            return as_returned(where, returned, (int(np.prod(batch)), *shape), dtype).reshape((*batch, *shape))
         except Exception as error:
             name = f"host error {next(_numbers)}"
             _raised[name] = error
@@ -62,12 +62,12 @@ def _no_derivative(where, function, shape, primals, tangents):
     )
 
 
-def as_returned(where: str, found: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def as_returned(where: str, returned: Any, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     try:
-        array = np.asarray(found)
+        array = np.asarray(returned)
         array = array if array.dtype.kind == "c" else array.astype(dtype)
     except (TypeError, ValueError):
-        what = f"{where} returned a {type(found).__name__} that is no array of numbers"
+        what = f"{where} returned a {type(returned).__name__} that is no array of numbers"
         raise OffspanError(f"{what}; it is called with batches, a state in each row.") from None
     if array.dtype.kind == "c":
         raise OffspanError(f"{where} returned complex numbers, but states, controls and costs are real.")
@@ -78,8 +78,8 @@ def as_returned(where: str, found: Any, shape: tuple[int, ...], dtype: Any) -> n
 
 @contextlib.contextmanager
 def own_errors() -> Iterator[Callable[[Any], Any]]:
-    """Inside, what a host function raises comes out as it was raised, not as the runtime's; pass results through what this yields, so that
-    the program has ended when the block does."""
+    """Inside, an exception of a host function is raised as it is, not as the runtime's; pass results through the function that this yields,
+    which waits for them."""
     try:
         yield _finished
     except (jax.errors.JaxRuntimeError, HostFunctionError, ValueError) as error:  # which of them depends on where the runtime noticed

@@ -25,8 +25,8 @@ class ExtrapolationMap(NamedTuple):
     With `of_success`, 1 where x ends as asked, else 0  [beyond R24].
 
     >>> import offspan
-    >>> found = offspan.extrapolation_map(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), {0: [1.0, 4.0]})
-    >>> found.axes[0].tolist(), found.values.tolist()  # (1 + 1/4 + 1/16) x²
+    >>> costs = offspan.extrapolation_map(offspan.identity(1, horizon=2), offspan.Linear([[-0.5]]), {0: [1.0, 4.0]})
+    >>> costs.axes[0].tolist(), costs.values.tolist()  # (1 + 1/4 + 1/16) x²
     ([1.0, 4.0], [1.3125, 21.0])
     """
 
@@ -65,9 +65,9 @@ def extrapolation_map(
     values = {operator.index(d): as_floats(where, f"axes[{d}]", one, shape=(None,), meaning="a list of values") for d, one in axes.items()}
     x = jnp.zeros(n) if at is None else as_floats(where, "at", at, shape=(n,), meaning=f"shape ({n},): one state")
     x0s = grid_states(values, x)
-    found = outcomes(where, problem, controller, x0s, success, key, samples)[0 if success is None else 1]
+    result = outcomes(where, problem, controller, x0s, success, key, samples)[0 if success is None else 1]
     shape = tuple(map(len, values.values()))
-    return ExtrapolationMap(tuple(values), tuple(np.asarray(one) for one in values.values()), found.reshape(shape), success is not None)
+    return ExtrapolationMap(tuple(values), tuple(np.asarray(one) for one in values.values()), result.reshape(shape), success is not None)
 
 
 def grid_states(axes: Mapping[int, Any], at: Any) -> Float[Array, "q n"]:
@@ -101,9 +101,9 @@ def drawn_from(key: Array, count: int, region: Region, centre: np.ndarray) -> np
 
 
 def widths(region: Region, n: int) -> np.ndarray:
-    """Of the region; a coordinate that does not vary counts as the widest that does."""
-    found = {d: high - low for d, (low, high) in region.items()}
-    return np.array([found.get(d, max(found.values())) for d in range(n)])
+    """Of the region's intervals, for every coordinate; one that does not vary has the width of the widest that does."""
+    varied = {d: high - low for d, (low, high) in region.items()}
+    return np.array([varied.get(d, max(varied.values())) for d in range(n)])
 
 
 def strongest_pairs(region: Region, states: np.ndarray, values: np.ndarray, count: int) -> list[tuple[int, ...]]:
@@ -155,8 +155,8 @@ def outcomes(
             f"{where}: `success` cannot be traced by jax; write jnp for np, `&` for `and`, `|` for `or`, jnp.where for `if`."
         ) from None
     if getattr(answers, "shape", None) != last.shape[:2] or answers.dtype != bool:
-        said = f"{answers.dtype} of shape {answers.shape[2:]}" if hasattr(answers, "dtype") else f"a {type(answers).__name__}"
-        raise OffspanError(f"{where}: `success` must return one truth value for one state, but returned {said}.")
+        returned = f"{answers.dtype} of shape {answers.shape[2:]}" if hasattr(answers, "dtype") else f"a {type(answers).__name__}"
+        raise OffspanError(f"{where}: `success` must return one truth value for one state, but returned {returned}.")
     # A comparison with NaN may be true: what overflowed did not succeed.
     return costs, np.asarray(answers & jnp.all(jnp.isfinite(last), axis=2), float).mean(axis=1)
 

@@ -30,26 +30,26 @@ class Parts:
 
     def __init__(self, memory: Memory, progress: Callable[[float], Any] | None, expected: int):
         self.memory, self.progress, self.expected = memory, progress, expected
-        self.found: dict[str, Mapping[str, np.ndarray]] = {}
+        self.finished: dict[str, Mapping[str, np.ndarray]] = {}
 
     def __call__(self, name: str, make: Callable[[], Mapping[str, np.ndarray]]) -> Mapping[str, np.ndarray]:
-        if name not in self.found:
+        if name not in self.finished:
             kept = self.memory.get(name)
             if kept is None:
                 self.memory[name] = kept = make()
-            self.found[name] = kept
+            self.finished[name] = kept
             self.tell()
-        return self.found[name]
+        return self.finished[name]
 
     def belong_to(self, where: str, given: list[Any]) -> None:
         """Refuses a memory that was filled with other arguments, as far as `traits` tell them apart."""
-        found = hashlib.sha256(b"\n".join(traits(given))).hexdigest()
-        if str(self("arguments", lambda: {"arguments": np.asarray(found)})["arguments"]) != found:
+        digest = hashlib.sha256(b"\n".join(traits(given))).hexdigest()
+        if str(self("arguments", lambda: {"arguments": np.asarray(digest)})["arguments"]) != digest:
             raise OffspanError(f"{where}: `memory` holds parts that were made with other arguments; pass another one.")
 
     def tell(self, more: float = 0.0) -> None:
         if self.progress is not None:
-            self.progress(min((len(self.found) + more) / self.expected, 1.0))
+            self.progress(min((len(self.finished) + more) / self.expected, 1.0))
 
     def end(self) -> None:
         if self.progress is not None:
@@ -57,7 +57,7 @@ class Parts:
 
 
 def traits(value: Any, within: tuple[int, ...] = ()) -> Iterator[bytes]:
-    """What tells arguments apart, the same in every process: numbers, words, and the names, code and surroundings of functions.
+    """What tells arguments apart, the same in every process: numbers, strings, and the names, code and captured values of functions.
 
     Of an object that is none of these and no container, its type alone. `within` are the values that this one is a part of.
     """
@@ -77,7 +77,7 @@ def _parts_of(value: Any) -> list[Any]:
     if isinstance(value, types.CodeType):
         return [value.co_code, value.co_names, value.co_consts]
     if isinstance(value, types.FunctionType):
-        return [value.__qualname__, value.__code__, value.__defaults__, value.__kwdefaults__, _surroundings(value)]
+        return [value.__qualname__, value.__code__, value.__defaults__, value.__kwdefaults__, _captured(value)]
     if isinstance(value, types.MethodType):
         return [value.__func__, value.__self__]
     if isinstance(value, functools.partial):  # of jax, too
@@ -93,15 +93,15 @@ def _parts_of(value: Any) -> list[Any]:
     return [*value] if isinstance(value, tuple | list) else []
 
 
-def _surroundings(function: types.FunctionType) -> dict[str, Any]:
-    """What a function reads from around it: the variables of enclosing functions, and global numbers, words, containers and dataclasses."""
+def _captured(function: types.FunctionType) -> dict[str, Any]:
+    """What a function captures: variables of enclosing functions, and global numbers, strings, containers and dataclasses."""
     read = {name: function.__globals__[name] for name in _global_names(function.__code__) if name in function.__globals__}
     compared = str | dict | list | tuple | set | frozenset
-    found = {name: one for name, one in read.items() if eqx.is_array_like(one) or isinstance(one, compared) or _is_record(one)}
+    captured = {name: one for name, one in read.items() if eqx.is_array_like(one) or isinstance(one, compared) or _is_record(one)}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # of a variable that has no value yet
-            found[name] = cell.cell_contents
-    return found
+        with contextlib.suppress(ValueError):  # a variable without a value yet
+            captured[name] = cell.cell_contents
+    return captured
 
 
 def _global_names(code: types.CodeType) -> Iterator[str]:

@@ -71,8 +71,8 @@ def load_policy(
     except ImportError as error:
         raise OffspanError(f"{where} needs the package {error.name}; install it with `pip install 'offspan[policies]'`.") from error
     except (OSError, *FAILURES) as error:
-        said = str(error).rstrip(".") if isinstance(error, OffspanError) else excerpt(error)
-        raise OffspanError(f"{where} cannot be used: {said}.") from error
+        reason = str(error).rstrip(".") if isinstance(error, OffspanError) else excerpt(error)
+        raise OffspanError(f"{where} cannot be used: {reason}.") from error
     return controller
 
 
@@ -143,8 +143,8 @@ def _apply(operation: str, arrays: Sequence[Any], attributes: dict[str, Any]) ->
     if static and math.prod(_entries(array.shape) for array in given) > LARGEST_STATIC:
         raise ValueError("its constants are too large")
     with jax.numpy_rank_promotion("allow"), np.errstate(all="ignore"):  # ONNX broadcasts as NumPy does
-        found = OPERATIONS[operation](np if static else jnp, *arrays, **attributes)
-    return [one if isinstance(one, jax.Array) else np.asarray(one) for one in (found if isinstance(found, list) else [found])]
+        result = OPERATIONS[operation](np if static else jnp, *arrays, **attributes)
+    return [one if isinstance(one, jax.Array) else np.asarray(one) for one in (result if isinstance(result, list) else [result])]
 
 
 def _entries(shape: Sequence[int]) -> int:
@@ -197,8 +197,8 @@ def _split(xp, x, split=None, *, axis=0, num_outputs):
 
 
 def _argmax(xp, x, *, axis=0, keepdims=1, select_last_index=0):
-    found = jnp.argmax(jnp.flip(x, axis) if select_last_index else x, axis, keepdims=bool(keepdims))
-    return x.shape[axis] - 1 - found if select_last_index else found
+    index = jnp.argmax(jnp.flip(x, axis) if select_last_index else x, axis, keepdims=bool(keepdims))
+    return x.shape[axis] - 1 - index if select_last_index else index
 
 
 def _reduce(reduction, x, axes=None, *, keepdims=1, noop_with_empty_axes=0):
@@ -307,9 +307,9 @@ def _read_onnx(path: Path) -> tuple[Policy, int | None]:
     # A scalar is a power or the bound of a Clip, which no optimiser should move.
     weights = {one: jnp.asarray(array) for one, array in arrays.items() if array.dtype.kind == "f" and array.ndim and array.size}
     constants = tuple((one, array.dtype.name, array.shape, array.tobytes()) for one, array in arrays.items() if one not in weights)
-    found = Graph(tuple(reversed(nodes)), constants, name, graph.output[0].name, len(shape) == 2, shape[-1])
-    hash(found)  # which jax needs, and an attribute that is a tensor or a graph does not have
-    return Policy(weights, found), found.size
+    frozen = Graph(tuple(reversed(nodes)), constants, name, graph.output[0].name, len(shape) == 2, shape[-1])
+    hash(frozen)  # which jax needs; raises for an attribute that is a tensor or a graph
+    return Policy(weights, frozen), frozen.size
 
 
 def _as_array(name: str, tensor: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The heart: trajectories, their cost J(π; X), and the cost's analytic gradient for a linear controller in an LQR problem.
+"""Trajectories, their cost J(π; X), and the cost's analytic gradient for a linear controller in an LQR problem.
 
 Each function checks what it was given and calls a compiled one; called again with the same shapes, it does not compile again. The cost of
 any problem and controller is differentiated through its costates, which keeps the sums over time out of the time loop
@@ -57,7 +57,7 @@ def rollout(problem: Problem, controller: Controller, x0: Float[ArrayLike, "n"],
 
 
 def _state_dtype(problem: Problem, controller: Controller, x0: Array) -> jnp.dtype:
-    """A float32 state in a float64 problem becomes float64 after one step; the loop wants it so from the start."""
+    """A float32 state in a float64 problem becomes float64 after one step; the loop needs one type from the start."""
     following = jax.eval_shape(problem.step, x0, _control_shape(controller, x0, problem.control_dim))
     return following.dtype if jnp.issubdtype(following.dtype, jnp.floating) else x0.dtype
 
@@ -124,22 +124,22 @@ def _rollout(problem, controller, x0, key):
 
     before = lambda values: None if values is None else values[:-1]  # noqa: E731
     # H steps: x_{H+1} is no part of the problem.
-    x_H, found = jax.lax.scan(step, x0, (times.clock(), before(noise), of_step, before(times.weights)), length=problem.horizon)
+    x_H, before_H = jax.lax.scan(step, x0, (times.clock(), before(noise), of_step, before(times.weights)), length=problem.horizon)
     last = x_H, *at(x_H, *(None if values is None else values[-1] for values in (noise, times.weights)))
-    return Trajectory(*(jnp.concatenate([values, end[None]]) for values, end in zip(found, last, strict=True)))
+    return Trajectory(*(jnp.concatenate([values, end[None]]) for values, end in zip(before_H, last, strict=True)))
 
 
-def _moved(plain: Problem, x: Float[Array, "n"], u: Float[Array, "m"], nudge: Float[Array, "n"] | None) -> Float[Array, "n"]:
-    """The next state, nudged unless the trajectory has ended."""
+def _moved(plain: Problem, x: Float[Array, "n"], u: Float[Array, "m"], perturbation: Float[Array, "n"] | None) -> Float[Array, "n"]:
+    """The next state, plus the perturbation unless the trajectory has ended."""
     following = as_floating(plain.step(x, u), x.dtype)
-    if nudge is None:
+    if perturbation is None:
         return following
     ended = plain.done(x)
-    return following + nudge if ended is None else jnp.where(ended, x, following + nudge)
+    return following + perturbation if ended is None else jnp.where(ended, x, following + perturbation)
 
 
 class _Times(NamedTuple):
-    """What differs between time steps; None where nothing does. Steps from `last` on are left out, and the states stand still."""
+    """What differs between time steps; None where nothing does. Steps from `last` on are left out: the state stays constant."""
 
     control: Float[Array, "s t m"] | None = None  # noise
     process: Float[Array, "s h n"] | None = None
@@ -190,7 +190,7 @@ def _cost(problem, controller, x0s, key):
         u = controller(x) + noise[0] if noise else controller(x)
         return u, as_floating(plain.stage_cost(x, u), x.dtype)
 
-    # All that a step depends on (weights, matrices, what functions close over) becomes an argument that can be differentiated by.
+    # All that a step depends on (weights, matrices, what functions close over) becomes an argument, so that it can be differentiated.
     # jax.closure_convert leaves whole numbers in the closure, where a custom derivative must not have traced values.
     one = (x0s[0],) if times.control is None else (x0s[0], times.control[0, 0])
     control = jax.make_jaxpr(at)(*one)
@@ -211,32 +211,32 @@ class _Step(NamedTuple):
         u, c = eval_jaxpr(self.control, parameters[: self.split], x, *([] if noise is None else [noise]))
         return u, c
 
-    def following(self, parameters, x, u, nudge):
+    def following(self, parameters, x, u, perturbation):
         """x_{h+1}."""
-        (following,) = eval_jaxpr(self.move, parameters[self.split :], x, u, nudge)
+        (following,) = eval_jaxpr(self.move, parameters[self.split :], x, u, perturbation)
         return following
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _mean_cost(step, horizon, x0s, times, parameters):
     """1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} c(x_h)."""
-    return _nudged_cost(step, parameters, times, x0s, _no_nudges(horizon, x0s, times))[0]
+    return _perturbed_cost(step, parameters, times, x0s, _process_noise(horizon, x0s, times))[0]
 
 
-def _no_nudges(horizon, x0s, times):
-    """After each step: none, or the noise of the process."""
+def _process_noise(horizon, x0s, times):
+    """P w_h of every step; zero where there is none."""
     return jnp.zeros((x0s.shape[0], horizon, x0s.shape[1]), x0s.dtype) if times.process is None else times.process
 
 
-def _nudged_cost(step, parameters, times, x0s, nudges):
-    """The mean cost where states are nudged after each step, and the states x_0..x_H."""
+def _perturbed_cost(step, parameters, times, x0s, perturbations):
+    """The mean cost where states are perturbed after each step, and the states x_0..x_H."""
 
-    def nudged_step(x, now):
-        h, nudge, noise, weight = now
+    def perturbed_step(x, now):
+        h, perturbation, noise, weight = now
 
         def advance(x):
             u, c = step.at(parameters, x, noise)
-            return step.following(parameters, x, u, nudge), c if weight is None else weight * c
+            return step.following(parameters, x, u, perturbation), c if weight is None else weight * c
 
         if times.last is None:
             following, c = advance(x)
@@ -245,30 +245,30 @@ def _nudged_cost(step, parameters, times, x0s, nudges):
             following, c = jax.lax.cond(h < times.last, advance, lambda x: (x, nothing), x)
         return following, (x, c)
 
-    def of_one(x0, nudges, noise):
+    def of_one(x0, perturbations, noise):
         before = lambda values: None if values is None else values[:-1]  # noqa: E731
-        x_H, (X, C) = jax.lax.scan(nudged_step, x0, (times.clock(), nudges, before(noise), before(times.weights)))
+        x_H, (X, C) = jax.lax.scan(perturbed_step, x0, (times.clock(), perturbations, before(noise), before(times.weights)))
         c_H = step.at(parameters, x_H, None if noise is None else noise[-1])[1]
         return C.sum() + (c_H if times.weights is None else times.weights[-1] * c_H), jnp.concatenate([X, x_H[None]])
 
-    totals, X = jax.vmap(of_one)(x0s, nudges, times.control)
+    totals, X = jax.vmap(of_one)(x0s, perturbations, times.control)
     return totals.mean(), X
 
 
 @partial(_mean_cost.defjvp, symbolic_zeros=True)
 def _mean_cost_jvp(step, horizon, primals, tangents):
-    """d(Σ_h c(x_h)) = λ_0ᵀ dx_0 + Σ_{h≤H} dc(x_h) + Σ_{h<H} λ_{h+1}ᵀ df(x_h), where dc and df are by the parameters alone, and the costate
-    λ_h is the derivative of the cost by x_h: nudged after step h, the cost changes by λ_{h+1}.
+    """d(Σ_h c(x_h)) = λ_0ᵀ dx_0 + Σ_{h≤H} dc(x_h) + Σ_{h<H} λ_{h+1}ᵀ df(x_h), where dc and df are changes by the parameters alone.
+    The costate λ_h is the derivative of the cost with respect to x_h: a small perturbation δ after step h changes the cost by λ_{h+1}ᵀδ.
 
     The sums over h have no order, so their terms are computed together: large matrix products in place of many small ones. Forward mode
-    goes through the costates, too, and so keeps whole trajectories, as reverse mode always does.
+    uses the costates, too, and so stores whole trajectories, as reverse mode always does.
     """
     x0s, times, parameters = primals
     dx0s, dtimes, dparameters = tangents
-    by_states = jax.value_and_grad(partial(_nudged_cost, step, parameters, times), argnums=(0, 1), has_aux=True)
-    (value, X), (first_costates, costates) = by_states(x0s, _no_nudges(horizon, x0s, times))
+    by_states = jax.value_and_grad(partial(_perturbed_cost, step, parameters, times), argnums=(0, 1), has_aux=True)
+    (value, X), (first_costates, costates) = by_states(x0s, _process_noise(horizon, x0s, times))
 
-    # What is not differentiated by has no tangent, rather than a zero one: 0 · ∞ would be NaN.
+    # What is not differentiated has no tangent, rather than a zero one: 0 · ∞ would be NaN.
     together, changes = [times.control, times.weights, *parameters], [dtimes.control, dtimes.weights, *dparameters]
     moving = {i: tangent for i, tangent in enumerate(changes) if not _is_zero(tangent)}
 
@@ -327,7 +327,7 @@ def lqr_cost_and_gradient(
     """J(K; X) and ∇J(K; X) = 1/|X| Σ_{x_0∈X} Σ_{h=0}^{H} p_h x_hᵀ, for u = K x.
 
     With λ_{H+1} = 0 and, backwards from h = H:  p_h = Bᵀλ_{h+1} + 2R u_h  and  λ_h = 2Q x_h + Aᵀλ_{h+1} + Kᵀp_h.
-    λ_h is the derivative of the cost-to-go by x_h, and p_h the one by u_h.
+    λ_h is the derivative of the cost-to-go with respect to x_h, and p_h with respect to u_h.
     """
     if is_noisy(problem) or isinstance(problem, Truncated):
         return _moments("lqr_gradient", problem, K, x0s)

@@ -39,7 +39,7 @@ def sphere(key: PRNGKeyArray, count: int, dim: int, *, radius: float = 1.0) -> F
 def grid(*axes: Any) -> Float[Array, "s n"]:
     """X_1 × … × X_n = {x : x_d ∈ X_d}, every combination of one value from each axis, the last axis running fastest  [beyond R24].
 
-    A coordinate that stays put is an axis of one value.
+    A fixed coordinate is an axis of one value.
 
     >>> import offspan
     >>> offspan.grid([0.0, 1.0], [5.0]).tolist()

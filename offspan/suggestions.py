@@ -14,9 +14,9 @@ from offspan.problems.base import Problem
 from offspan.rollout import rollout
 
 NEAR = 0.1  # of the region's width in each coordinate: this close to what training visits is near
-MATTERS = 0.02  # a share of the region below which nothing is worth adding a state for
+MATTERS = 0.02  # a share of the region below which adding a state is not worth it
 BINS = 8  # of the curve over distance
-PREDICTS = 0.2  # a rank correlation between distance and failure from which on one predicts the other
+PREDICTS = 0.2  # the least rank correlation between distance and failure at which distance counts as a predictor
 CANDIDATES = 400  # failing states among which those to add are chosen, at most
 
 
@@ -84,15 +84,15 @@ def suggest(
     fails = successes < 0.5
     share = float(fails.mean())
     if share < MATTERS:
-        said = f"It hardly matters here: {1 - share:.1%} of the region succeeds already, so that no state is worth adding."
-        return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
+        note = f"It hardly matters here: {1 - share:.1%} of the region succeeds already, so that no state is worth adding."
+        return Suggestion(np.empty((0, states.shape[1])), 0.0, note)
     out_of_reach = np.zeros_like(fails) if possible is None else fails & ~possible
     failing = states[fails & ~out_of_reach]
     if not len(failing):
-        said = "Where it fails, the trajectory ends at its start or the reference fails, too, so that no state is suggested."
-        return Suggestion(np.empty((0, states.shape[1])), 0.0, said)
-    some = failing[np.linspace(0, len(failing) - 1, min(len(failing), CANDIDATES)).astype(int)]
-    covers = _reached(problem, controller, some, failing, scale)
+        note = "Where it fails, the trajectory ends at its start or the reference fails, too, so that no state is suggested."
+        return Suggestion(np.empty((0, states.shape[1])), 0.0, note)
+    candidates = failing[np.linspace(0, len(failing) - 1, min(len(failing), CANDIDATES)).astype(int)]
+    covers = _reached(problem, controller, candidates, failing, scale)
     chosen, left = [], np.ones(len(failing), bool)
     while len(chosen) < count and left.any():
         best = int(np.argmax((covers & left[None]).sum(axis=1)))
@@ -100,31 +100,31 @@ def suggest(
             break
         chosen.append(best)
         left &= ~covers[best]
-    added = some[chosen]
+    added = candidates[chosen]
     closer = np.minimum(distances, np.asarray(coverage(problem, controller, added, states, scale=scale)))
     closer = np.where(out_of_reach, distances, closer)  # nothing is gained there
     gain = expected_gain(distances, successes, closer)
     these = listed(added)
-    told = success_by_distance(distances, successes).correlation
+    correlation = success_by_distance(distances, successes).correlation
     if trained < 0.5:
-        said = f"It fails from the states that it was trained on, too ({trained:.0%} succeed): train it further before you add {these}."
+        note = f"It fails from the states that it was trained on, too ({trained:.0%} succeed): train it further before you add {these}."
         if isinstance(controller, Linear):
-            said += " If its gain is that of an lqr or dlqr, where u = −K x, change its sign."
-    elif gain >= MATTERS and told >= PREDICTS:
-        said = f"Add {these} to those it is trained on: as distance predicts success, {100 * gain:.0f} percentage points should be gained."
+            note += " If its gain is that of an lqr or dlqr, where u = −K x, change its sign."
+    elif gain >= MATTERS and correlation >= PREDICTS:
+        note = f"Add {these} to those it is trained on: as distance predicts success, {100 * gain:.0f} percentage points should be gained."
     elif gain < MATTERS and np.median(distances[fails]) <= NEAR:
-        said = f"It hardly matters which states are added: what fails ({share:.0%} of the region) lies near the trajectories of training."
+        note = f"It hardly matters which states are added: what fails ({share:.0%} of the region) lies near the trajectories of training."
     else:
-        said = f"Add {these} to those it is trained on; the distance to the trajectories of training does not predict the gain here."
-    return Suggestion(added, gain, said)
+        note = f"Add {these} to those it is trained on; the distance to the trajectories of training does not predict the gain here."
+    return Suggestion(added, gain, note)
 
 
-def _reached(problem: Problem, controller: Any, some: np.ndarray, failing: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _reached(problem: Problem, controller: Any, candidates: np.ndarray, failing: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """(c, f): whether the trajectory from a candidate comes near to a failing state."""
     from scipy.spatial import KDTree  # which `import offspan` must not load
 
     with own_errors() as finished:
-        X = np.asarray(finished(_states(problem, controller, jnp.asarray(some)))) / scale
+        X = np.asarray(finished(_states(problem, controller, jnp.asarray(candidates)))) / scale
     finite = [one[np.isfinite(one).all(axis=1)] for one in X]  # of trajectories that grow beyond all bounds
     return np.stack([KDTree(one).query(failing / scale, distance_upper_bound=2 * NEAR)[0] <= NEAR for one in finite])
 

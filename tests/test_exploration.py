@@ -144,7 +144,7 @@ def first(x):
             lambda: coverage(offspan.Pendulum(), lambda x: x[:1], np.ones((1, 2)), np.ones((1, 2)), scale=[1.0]),
             "coverage: `scale` has shape (1,)",
         ),
-        (lambda: state_gradients(offspan.Pendulum(), lambda x: x[:1], np.ones((1, 2))), "holds no weights to differentiate by"),
+        (lambda: state_gradients(offspan.Pendulum(), lambda x: x[:1], np.ones((1, 2))), "holds no weights, so there is no gradient"),
     ],
 )
 def test_a_mistake_about_exploration_gets_its_sentence(call, sentence):

@@ -91,15 +91,15 @@ def _check_traced(where: str, problem: Problem, functions: dict[str, Callable[..
                 raise OffspanError(f"{where}: `{name}` fails for {given} ({reason}).") from error
             raise OffspanError(
                 f"{where}: `{name}` cannot be traced by jax for {given}; use jax.numpy in place of numpy, jnp.where in place of `if`, and "
-                f"x[i], u[i] for numbers, or take BlackBox for functions of NumPy arrays ({reason})."
+                f"x[i], u[i] for numbers, or use BlackBox for functions of NumPy arrays ({reason})."
             ) from error
         if getattr(returned, "shape", None) != shape:
-            said = f"shape {returned.shape}" if hasattr(returned, "shape") else f"a {type(returned).__name__}"
-            raise OffspanError(f"{where}: `{name}` returned {said} for {given}, but must return shape {shape}.")
+            what = f"shape {returned.shape}" if hasattr(returned, "shape") else f"a {type(returned).__name__}"
+            raise OffspanError(f"{where}: `{name}` returned {what} for {given}, but must return shape {shape}.")
         if jnp.issubdtype(returned.dtype, jnp.complexfloating):
             raise OffspanError(
-                f"{where}: `{name}` returned complex numbers ({returned.dtype}), but states and costs are real; take real and "
-                "imaginary parts as coordinates of their own."
+                f"{where}: `{name}` returned complex numbers ({returned.dtype}), but states and costs are real; make real and "
+                "imaginary parts separate coordinates."
             )
 
 
@@ -115,7 +115,7 @@ def as_names(where: str, coordinates: Sequence[str] | None, state_dim: int) -> t
 
 
 class _OfFunctions(Problem):
-    """What problems made of functions share: `done`, and the names of coordinates."""
+    """What problems made of functions have in common: `done`, and the names of coordinates."""
 
     step_function: Callable[..., Any]
     cost_function: Callable[..., Any]
@@ -136,7 +136,7 @@ class _OfFunctions(Problem):
         done_cost: float | None,
         coordinates: Sequence[str] | None,
     ) -> None:
-        """Checks and keeps what both kinds are made of; each writes its arguments out, so that `help` and errors show them."""
+        """Checks and stores the arguments of both kinds; each lists them in its own `__init__`, so that `help` and errors show them."""
         where = type(self).__name__
         self.state_dim = as_count(where, "state_dim", state_dim, least=1)
         self.control_dim = as_count(where, "control_dim", control_dim, least=1)
@@ -186,7 +186,7 @@ class _OfFunctions(Problem):
 
 
 def _cut_where(ended: Bool[Array, ""], *values: Array) -> list[Array]:
-    """The same numbers, through which no derivative comes back where a trajectory has ended: what a step from there has may be NaN."""
+    """The same values, with derivatives stopped where a trajectory has ended: those of a step from there may be NaN."""
     return [jnp.where(ended, jax.lax.stop_gradient(value), value) for value in values]
 
 
@@ -236,9 +236,9 @@ class FunctionProblem(_OfFunctions):
         return function if isinstance(function, eqx.Module) else jax.tree_util.Partial(function)  # pyright: ignore[reportReturnType]
 
     def _function(self, name: str) -> Callable[..., Any]:
-        found = {"step": self.step_function, "stage_cost": self.cost_function, "done": self.done_function}[name]
-        assert found is not None  # `done` asks first
-        return found
+        function = {"step": self.step_function, "stage_cost": self.cost_function, "done": self.done_function}[name]
+        assert function is not None  # `done` asks first
+        return function
 
     def _value(self, name: str, shape: tuple[int, ...], *arguments: Array) -> Array:
         return as_floating(self._function(name)(*arguments), arguments[0].dtype)
@@ -248,8 +248,8 @@ class BlackBox(_OfFunctions):
     """x_{h+1} = step(x_h, u_h) at cost stage_cost(x_h, u_h), NumPy functions of batches: any simulator, without derivatives  [beyond R24].
 
     `step(X, U)` takes states (b, n) and controls (b, m) and returns (b, n), `stage_cost(X, U)` returns (b,), `done(X)` a truth value for
-    each. They must be functions of their arguments alone, as they are called in any order; an exception in one of them comes out as it
-    was raised. Whatever needs no derivative takes such a problem; to train, `gradient=TwoPoint(…)` or `Reinforce(…)`. `done`, `done_cost`
+    each. They must be functions of their arguments alone, as they are called in any order; an exception in one of them is raised as
+    it is. Whatever needs no derivative takes such a problem; to train, `gradient=TwoPoint(…)` or `Reinforce(…)`. `done`, `done_cost`
     and `coordinates` are those of `FunctionProblem`.
 
     >>> import numpy as np, offspan
@@ -285,5 +285,5 @@ class BlackBox(_OfFunctions):
         return jax.tree_util.Partial(function)  # pyright: ignore[reportReturnType]
 
     def _value(self, name: str, shape: tuple[int, ...], *arguments: Array) -> Array:
-        found: Any = {"step": self.step_function, "stage_cost": self.cost_function, "done": self.done_function}[name]
-        return host.call(f"BlackBox: `{name}`", found.func, shape, *arguments)
+        function: Any = {"step": self.step_function, "stage_cost": self.cost_function, "done": self.done_function}[name]
+        return host.call(f"BlackBox: `{name}`", function.func, shape, *arguments)

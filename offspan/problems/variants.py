@@ -90,7 +90,7 @@ class Truncated(Variant):
     """Σ_{h=0}^{last} γ^h stage_cost(x_h, u_h), `last` ≤ H  [beyond R24].
 
     `last` and γ are arrays: a schedule changes them, and the compiled program stays.
-    Later steps are left out: in a trajectory, states stand still from x_last on, and the last cost is γ^last c(x_last, u).
+    Later steps are left out: in a trajectory, the state stays at x_last, and the last cost is γ^last c(x_last, u).
 
     >>> import jax.numpy as jnp, offspan
     >>> from offspan.problems.variants import Truncated
@@ -107,7 +107,7 @@ class Truncated(Variant):
         self.last, self.discount = jnp.asarray(last), jnp.asarray(discount, float)
 
     def weights(self) -> Float[Array, "t"]:
-        """γ^h for h < last; 0 while the state stands still; and γ^last at the end."""
+        """γ^h for h < last; 0 while the state stays constant; and γ^last at the end."""
         h = jnp.arange(self.horizon + 1)
         return jnp.where(h == self.horizon, self.discount**self.last, jnp.where(h < self.last, self.discount**h, 0.0))
 

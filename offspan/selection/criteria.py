@@ -1,4 +1,4 @@
-"""What can be said of a set of initial states before any training: scores that are meant to rise with how far training on it will reach.
+"""Scores of sets of initial states, computed before any training, that are meant to rise with how far training on a set extrapolates.
 
 A criterion evaluates every candidate on its own, and then values any number of sets from these evaluations; in blocks, so that pools of
 ten thousand fit.
@@ -86,16 +86,16 @@ def gramian_logdet(setting: Setting) -> Criterion:
         return np.linalg.slogdet(np.eye(n) + (sums / mean_square).reshape(-1, n, n))[1]
 
     def sums(sets: np.ndarray) -> np.ndarray:
-        used, place = _used(sets)
+        used, positions = _used(sets)
         rows = G[used]
-        return np.stack([rows[one].sum(axis=0) for one in place])
+        return np.stack([rows[one].sum(axis=0) for one in positions])
 
     def extended(bases: np.ndarray) -> np.ndarray:
-        of_bases, found = sums(bases), np.empty((len(bases), G.count))
+        of_bases, values = sums(bases), np.empty((len(bases), G.count))
         for which, rows in G:
             for b, base in enumerate(of_bases):
-                found[b, which] = log_det(base + rows)
-        return found
+                values[b, which] = log_det(base + rows)
+        return values
 
     return Criterion(lambda sets: _in_blocks(lambda some: log_det(sums(some)), sets, n * n), setting.rollouts, extended)
 
@@ -137,17 +137,17 @@ def alignment(setting: Setting) -> Criterion:
         )
 
         def value(sets: np.ndarray) -> np.ndarray:
-            used, place = _used(sets)
+            used, positions = _used(sets)
             rows = g[used]
-            with_itself = np.array([one @ one for one in (rows[S].sum(axis=0) for S in place)])
+            with_itself = np.array([one @ one for one in (rows[S].sum(axis=0) for S in positions)])
             return _ratio(with_all[sets].sum(axis=1), np.sqrt(with_itself * (whole @ whole)))
 
         def extended(bases: np.ndarray) -> np.ndarray:
-            sums, found = np.stack([g[base].sum(axis=0) for base in bases]), np.empty((len(bases), g.count))
+            sums, squared_norms = np.stack([g[base].sum(axis=0) for base in bases]), np.empty((len(bases), g.count))
             for which, rows in g:
-                found[:, which] = np.sum(sums**2, axis=1)[:, None] + 2 * sums @ rows.T + squares[None, which]
+                squared_norms[:, which] = np.sum(sums**2, axis=1)[:, None] + 2 * sums @ rows.T + squares[None, which]
             of_each = with_all[bases].sum(axis=1)[:, None] + with_all[None]
-            return _ratio(of_each, np.sqrt(np.maximum(found, 0) * (whole @ whole)))
+            return _ratio(of_each, np.sqrt(np.maximum(squared_norms, 0) * (whole @ whole)))
 
         return _Values(value, extended)
 
@@ -182,20 +182,20 @@ def tangent(setting: Setting) -> Criterion:
             return np.linalg.solve(k_S[:, S] + ridge * np.eye(len(S)), k_S)
 
         def value(sets: np.ndarray) -> np.ndarray:
-            used, place = _used(sets)
+            used, positions = _used(sets)
             rows = kernel[used]
-            return np.array([np.sum(rows[one] * solved(rows[one], S)) - trace for one, S in zip(place, sets, strict=True)])
+            return np.array([np.sum(rows[one] * solved(rows[one], S)) - trace for one, S in zip(positions, sets, strict=True)])
 
         def extended(bases: np.ndarray) -> np.ndarray:
             k_of = [kernel[base] for base in bases]
             parts = [solved(k_S, S) for k_S, S in zip(k_of, bases, strict=True)]
-            found = np.empty((len(bases), t.count))
+            values = np.empty((len(bases), t.count))
             for which, rows in kernel:
                 for b, (S, k_S, part) in enumerate(zip(bases, k_of, parts, strict=True)):
                     r = rows - rows[:, S] @ part
                     closed = np.sum(r**2, axis=1) / (r[np.arange(len(which)), which] + ridge)
-                    found[b, which] = np.sum(k_S * part) - trace + closed
-            return found
+                    values[b, which] = np.sum(k_S * part) - trace + closed
+            return values
 
         return _Values(value, extended)
 
@@ -218,7 +218,7 @@ def extrapolation_scores(problem: Problem, x0s: Any, unseen: Any, *, controllers
     """Every criterion's value for training on S and testing on U, before any training; higher is better.
 
     `scores[name]` = the criterion `name` of S, where S ∪ U are the candidates. How well each ranks sets is measured in
-    `offspan reproduce selection`; none is good everywhere. A `Noisy` problem is taken without its noise  [beyond R24; sec:conclusion asks
+    `offspan reproduce selection`; none is good everywhere. Of a `Noisy` problem, the noise is left out  [beyond R24; sec:conclusion asks
     for it].
 
     >>> import offspan
@@ -260,21 +260,21 @@ def _by_the_best_of_each(tables: Sequence[Rows], over_candidates: _OverCandidate
     """Sets S by max_{x∈S} t_x(u), taken over the candidates u, in the mean over tables (c, c) whose row x is t_x."""
 
     def best(table: Rows, sets: np.ndarray) -> Iterator[np.ndarray]:
-        used, place = _used(sets)
+        used, positions = _used(sets)
         rows = table[used]
-        return (rows[one].max(axis=0, initial=-np.inf) for one in place)
+        return (rows[one].max(axis=0, initial=-np.inf) for one in positions)
 
     def value(sets: np.ndarray) -> np.ndarray:
         return np.mean([[over_candidates.of_row(one) for one in best(table, sets)] for table in tables], axis=0)
 
     def extended(bases: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(bases), tables[0].count))
+        values = np.zeros((len(bases), tables[0].count))
         for table in tables:
             of_bases = [over_candidates.with_base(base) for base in best(table, bases)]
             for which, rows in table:
                 for b, with_base in enumerate(of_bases):
-                    found[b, which] += with_base(rows)
-        return found / len(tables)
+                    values[b, which] += with_base(rows)
+        return values / len(tables)
 
     return Criterion(value, rollouts, extended)
 
@@ -285,19 +285,19 @@ def _mean(base: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _lowest(base: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """min_u max(base_u, t_u) for each row t: the u of lowest base first, and only as long as a base is lower than what was found."""
+    """min_u max(base_u, t_u) for each row t: the u of lowest base first, and only while a base is lower than the least value so far."""
     order = np.argsort(base)
 
     def of_rows(rows: np.ndarray) -> np.ndarray:
-        found, left = np.full(len(rows), np.inf), np.arange(len(rows))
+        least, left = np.full(len(rows), np.inf), np.arange(len(rows))
         for first in range(0, len(order), 64):
             some = order[first : first + 64]
             lowest = np.maximum(base[None, some], rows[np.ix_(left, some)]).min(axis=1)
-            found[left] = np.minimum(found[left], lowest)
-            left = left[found[left] > base[some[-1]]]
+            least[left] = np.minimum(least[left], lowest)
+            left = left[least[left] > base[some[-1]]]
             if not len(left):
                 break
-        return found
+        return least
 
     return of_rows
 
@@ -306,9 +306,9 @@ LOWEST, MEAN = _OverCandidates(np.min, _lowest), _OverCandidates(np.mean, _mean)
 
 
 def _used(sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The candidates that occur in the sets, and the sets by their places among these."""
-    used, place = np.unique(sets, return_inverse=True)
-    return used, place.reshape(sets.shape)
+    """The candidates that occur in the sets, and the sets as positions among these."""
+    used, positions = np.unique(sets, return_inverse=True)
+    return used, positions.reshape(sets.shape)
 
 
 def _in_blocks(value: Callable[[np.ndarray], np.ndarray], sets: np.ndarray, numbers: int) -> np.ndarray:

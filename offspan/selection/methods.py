@@ -1,4 +1,4 @@
-"""The methods of choosing k states: at random, by a criterion, by approximate gradient flow, by pilot runs, or while training goes on.
+"""The methods of choosing k states: at random, by a criterion, by approximate gradient flow, by pilot runs, or during training.
 
 Sets of candidates are rows of indices (q, k).
 """
@@ -73,9 +73,9 @@ def _flow(task: Task) -> Choice:
 
     def value(sets):
         nonlocal rollouts
-        found = [flow_costs(problem, setting.candidates, sets, K0, rate, training.iterations) for K0 in gains]
-        rollouts += sum(made for _, made in found)
-        return -np.median([costs for costs, _ in found], axis=0)
+        estimates = [flow_costs(problem, setting.candidates, sets, K0, rate, training.iterations) for K0 in gains]
+        rollouts += sum(made for _, made in estimates)
+        return -np.median([costs for costs, _ in estimates], axis=0)
 
     best = best_set(Criterion(value, 0), len(setting.candidates), task.k)
     return Choice(best.indices, best.scores, rollouts)
@@ -136,11 +136,11 @@ def _less_than_the_winner(costs: np.ndarray, winner: int) -> np.ndarray:
         return np.where(np.isinf(own), -np.inf, costs[last, winner] - own)
 
 
-def _of_pilots(sets: np.ndarray, values: np.ndarray, pilots: Pilots, best: int, place: int, count: int) -> Choice:
-    """The set of number `best`, which has this place among those that are alive."""
+def _of_pilots(sets: np.ndarray, values: np.ndarray, pilots: Pilots, best: int, position: int, count: int) -> Choice:
+    """The set of number `best`, which has this position among those still in training."""
     note = pilots.note() if values[best] > -np.inf else "every run of the chosen states diverged; lower the learning rate."
     return Choice(
-        sets[best], worth(sets, values, count), pilots.rollouts, _without(pilots.controllers(place), pilots.diverged(place)), note
+        sets[best], worth(sets, values, count), pilots.rollouts, _without(pilots.controllers(position), pilots.diverged(position)), note
     )
 
 
@@ -166,7 +166,7 @@ def _exhaustive(task: Task) -> Choice:
 def _growing(next_state: Callable[[np.ndarray, Array], int]) -> Callable[[Task], Choice]:
     """S grows during training: `next_state` says by the candidates' current costs (−∞ for chosen ones) which comes next.
 
-    A stage of training that diverges goes on from its last finite controller.
+    After a stage of training that diverges, the next one starts from its last finite controller.
     """
 
     def choose(task: Task) -> Choice:

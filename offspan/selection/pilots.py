@@ -69,8 +69,8 @@ class Pilots:
         """Continues the sets `keep` (in ascending order, of those alive), until each has made `iterations` updates in all."""
         starts, resume, before = len(self.setting.controllers), None, 0
         if self._batch is not None:
-            places = np.searchsorted(self.alive, keep)
-            resume = _some_runs(self._batch, (places[:, None] * starts + np.arange(starts)).ravel())
+            positions = np.searchsorted(self.alive, keep)
+            resume = _some_runs(self._batch, (positions[:, None] * starts + np.arange(starts)).ravel())
             before = int(np.sum(resume.iterations))
         self.alive, self._costs, training = keep, None, self.training
         self._batch = train_batch(
@@ -101,13 +101,13 @@ class Pilots:
             self.rollouts += made
         return self._costs
 
-    def controllers(self, place: int = 0) -> list[Any]:
+    def controllers(self, position: int = 0) -> list[Any]:
         """What was trained on one of the sets that are alive, from each start; the last finite one of a run that diverged."""
-        return self.batch.controllers[self._runs_of(place)]
+        return self.batch.controllers[self._runs_of(position)]
 
-    def diverged(self, place: int = 0) -> np.ndarray:
+    def diverged(self, position: int = 0) -> np.ndarray:
         """Which of these runs did."""
-        return self.batch.codes[self._runs_of(place)] == Status.diverged
+        return self.batch.codes[self._runs_of(position)] == Status.diverged
 
     def note(self, before: np.ndarray | None = None) -> str:
         """What to say where most of the runs that are alive did not train; `before`: the costs (starts, c) from the starts, where known.
@@ -127,9 +127,9 @@ class Pilots:
             "rests on little; cut the gradient's norm, change the learning rate, or give them more iterations."
         )
 
-    def _runs_of(self, place: int) -> slice:
+    def _runs_of(self, position: int) -> slice:
         starts = len(self.setting.controllers)
-        return slice(place * starts, (place + 1) * starts)
+        return slice(position * starts, (position + 1) * starts)
 
 
 def _some_runs(batch: Batch, runs: np.ndarray) -> Batch:

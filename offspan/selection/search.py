@@ -82,9 +82,9 @@ def worth(sets: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
     best_with, best_without = np.full(count, -np.inf), np.full(count, -np.inf)
     np.maximum.at(best_with, sets.ravel(), np.repeat(values, sets.shape[1]))
     left = np.arange(count)  # candidates that are in all of the better sets
-    for place in np.argsort(-values, kind="stable"):
-        best_without[np.setdiff1d(left, sets[place])] = values[place]
-        left = np.intersect1d(left, sets[place])
+    for i in np.argsort(-values, kind="stable"):
+        best_without[np.setdiff1d(left, sets[i])] = values[i]
+        left = np.intersect1d(left, sets[i])
         if not len(left):
             break
     return _difference(best_with, best_without)
@@ -113,11 +113,11 @@ def _difference(best_with: np.ndarray, best_without: np.ndarray) -> np.ndarray:
 
 def with_random_sets(informed: list[np.ndarray], sets: int, count: int, k: int, key: PRNGKeyArray) -> np.ndarray:
     """Distinct sets, each in ascending order."""
-    found = {tuple(sorted(map(int, one))): None for one in informed[:sets]}
+    distinct = {tuple(sorted(map(int, one))): None for one in informed[:sets]}
     rng = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
-    while len(found) < sets:
-        found[tuple(sorted(rng.choice(count, k, replace=False).tolist()))] = None
-    return as_sets(found)
+    while len(distinct) < sets:
+        distinct[tuple(sorted(rng.choice(count, k, replace=False).tolist()))] = None
+    return as_sets(distinct)
 
 
 def random_sets(key: PRNGKeyArray, count: int, k: int, sets: int) -> np.ndarray:

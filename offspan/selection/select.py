@@ -28,7 +28,7 @@ from offspan.states import unseen_directions
 from offspan.training import Estimator, Status, StoppingRule, train_batch
 from offspan.training.estimators import check_estimator
 
-RUNS_AWAY = 1e3  # trajectories of an untrained system that grow by more say little about those of a trained one
+UNSTABLE = 1e3  # trajectories of an untrained system that grow by more say little about those of a trained one
 
 
 class Selection(NamedTuple):
@@ -77,12 +77,12 @@ def select(
     S ⊂ candidates with |S| = k, and J(π_S; candidates) is what should be small  [beyond R24; sec:conclusion asks for it].
 
     `controllers` are the starts that training may begin with: one, or a list, over which medians are taken; by default K = 0 for an LQR and
-    the paper's network, drawn with `key`, elsewhere. `scale` says what counts as far in each coordinate.
+    the paper's network, drawn with `key`, elsewhere. `scale` is the unit of length in each coordinate.
 
     Methods that train ("pilot", "adaptive", "replay", "exhaustive") need an optax `optimizer` and `iterations`, the length of their longest
     run; "flow" takes the same, but trains nothing. "pilot" begins with `sets` sets. `gradient`, `horizons` and `discounts` are those of
-    `train`; a curriculum is gone through in the first stretch of training, and what follows has the whole horizon. Of a `Noisy` problem,
-    training has the noise, the cost that sets are compared by is a mean over the same 16 draws of it, and criteria look at the problem
+    `train`; a curriculum applies to the first stretch of training, and later ones have the whole horizon. Of a `Noisy` problem,
+    training has the noise, the cost that sets are compared by is a mean over the same 16 draws of it, and criteria take the problem
     without it.
 
     >>> import jax, offspan
@@ -115,8 +115,8 @@ def select(
         training = Training(problem, key_of_training, optimizer, length, stop, gradient, horizons, discounts)
     task = Task(setting, k, key_of_choice, training, as_count(where, "sets", sets, least=1))
     with own_errors(), np.errstate(over="ignore", invalid="ignore"):  # `_exploration` says what overflows
-        choice, (explores, said) = METHODS[method].choose(task), _exploration(setting, before_training=training is None)
-    note = " ".join(one for one in (said, choice.note) if one)
+        choice, (explores, remark) = METHODS[method].choose(task), _exploration(setting, before_training=training is None)
+    note = " ".join(one for one in (remark, choice.note) if one)
     if note:
         warnings.warn(f"{where}: {note}", stacklevel=2)
     indices = np.asarray(choice.indices, int)
@@ -132,8 +132,8 @@ def check_pool(where: str, candidates: np.ndarray, k: int, *, is_linear: bool) -
     """Whether k of the candidates (c, n) can be chosen, and something stays unseen by linear controllers of an LQR (`is_linear`)."""
     count, n = candidates.shape
     if k >= count:
-        said = "leaves nothing unseen" if k == count else "is more than there are"
-        raise OffspanError(f"{where}: `k` is {k}, which {said}, as there are {count} candidates; choose fewer, or offer more.")
+        reason = "leaves nothing unseen" if k == count else "is more than there are"
+        raise OffspanError(f"{where}: `k` is {k}, which {reason}, as there are {count} candidates; choose fewer, or offer more.")
     distinct, first = np.unique(candidates, axis=0, return_index=True)
     if len(distinct) < count:
         again = min(set(range(count)) - set(first.tolist()))
@@ -149,11 +149,11 @@ def check_pool(where: str, candidates: np.ndarray, k: int, *, is_linear: bool) -
 
 
 def _exploration(setting: Setting, before_training: bool) -> tuple[bool, str]:
-    """Whether any candidate explores, under the starts, and for a linear one of an LQR after a step of training, too; and what to say where
-    none does, where that cannot be told, or where the scores are of trajectories before training that run away."""
+    """Whether any candidate explores, under the starts, and for a linear one of an LQR after a step of training, too; and a remark where
+    none does, where that cannot be decided, or where the trajectories before training diverge, so that scores say little."""
     problem, candidates = setting.problem, setting.candidates
     tolerance = 100 * float(jnp.finfo(candidates.dtype).eps)
-    said = ""
+    remark = ""
     for controller in setting.controllers:
         rows = Rows(
             lambda which, pi=controller: _movement(setting, pi, candidates[which]),
@@ -161,18 +161,20 @@ def _exploration(setting: Setting, before_training: bool) -> tuple[bool, str]:
             3,
             (problem.horizon + 1) * problem.state_dim,
         )
-        first, longest, moved = np.max([found.max(axis=0) for _, found in rows], axis=0)
+        first, longest, moved = np.max([block.max(axis=0) for _, block in rows], axis=0)
         growth = longest / max(first, float(np.finfo(float).tiny))
-        if before_training and RUNS_AWAY < growth < np.inf:
-            said = (
-                f"before training, trajectories grow to {growth:.0e} times the candidates' length, so that scores tell where an unstable "
-                "system runs away to; begin with `controllers` that stabilise it, such as stationary_controller's, or shorten the horizon."
+        if before_training and UNSTABLE < growth < np.inf:
+            remark = (
+                f"before training, trajectories grow to {growth:.0e} times the candidates' length, so that scores describe how an unstable "
+                "system diverges; begin with `controllers` that stabilise it, such as stationary_controller's, or shorten the horizon."
             )
         if not np.isfinite(moved):
-            said = "trajectories overflow at the start, so nothing can be compared; shorten the horizon, or begin with a better controller."
-            return True, said
+            remark = (
+                "trajectories overflow at the start, so nothing can be compared; shorten the horizon, or begin with a better controller."
+            )
+            return True, remark
         if moved > tolerance:
-            return True, said
+            return True, remark
     where = "on the line through it" if _are_linear(problem, setting.controllers) else "where it is"
     return (
         False,

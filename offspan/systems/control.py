@@ -68,8 +68,8 @@ def _time_step(where: str, system: Any, dt: float | None) -> float | None:
     if system.isdtime(strict=True):
         own = system.dt
         if dt is not None and (own is True or not np.isclose(own, dt)):
-            said = "of unspecified length" if own is True else f"of {own:g}"
-            raise OffspanError(f"{where}: `dt` is {dt:g}, but the system is discrete, with time steps {said}; leave `dt` out.")
+            length = "of unspecified length" if own is True else f"of {own:g}"
+            raise OffspanError(f"{where}: `dt` is {dt:g}, but the system is discrete, with time steps {length}; leave `dt` out.")
         return None
     if system.dt is None:
         raise OffspanError(f"{where}: `system` has no time base; make it with dt=0 (continuous), or with the length of its time steps.")

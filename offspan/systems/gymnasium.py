@@ -56,7 +56,7 @@ def from_gymnasium(
     state depends on x and u alone. A NumPy function of batches `stage_cost(X, U)` may take the place of −reward. Where the environment
     terminates, the trajectory ends, and costs nothing from then on (with your own stage cost: what it says of that state); a start at such
     a state has ended at once. For environments whose end offspan does not know, `done(X)` says which states of a batch are the end. For
-    discrete actions a control has one number for each, and the largest is taken. All states go through one environment, one after another,
+    discrete actions a control has one number for each, and the largest is taken. One environment simulates all states, one after another,
     your own if you pass one; where it is MuJoCo's, its automatic reset of unstable states is switched off. With `processes`, and the id of
     an environment, each process has one of its own and a share of the states, bit for bit the same; a script that does so starts its work
     under `if __name__ == "__main__":`.

@@ -114,8 +114,8 @@ def as_model(where: str, model_or_path: Any) -> tuple[Any, dict[str, Any]]:
         "bodies that fall asleep": model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP,
     }
     if any(more.values()):
-        said = " and ".join(name for name, has in more.items() if has)
-        raise OffspanError(f"{where}: the model has {said}, so that its state is more than qpos and qvel; take a model without them.")
+        what = " and ".join(name for name, has in more.items() if has)
+        raise OffspanError(f"{where}: the model has {what}, so that its state is more than qpos and qvel; take a model without them.")
     if not (model.nu and model.nq):
         raise OffspanError(f"{where}: the model has {model.nu} actuators and {model.nq} positions; give it at least one of each.")
     bounds = tuple(model.actuator_ctrlrange.T) if np.all(model.actuator_ctrllimited) else None

@@ -78,7 +78,7 @@ def within_errors(text: str, simulated: Iterable[tuple[Any, np.ndarray, str]], r
         away = abs(mean - exact) / error if error else (0.0 if mean == exact else math.inf)
         claim = Claim(f"{text}; {case}", exact, "=", mean, 4 * error / max(1.0, abs(exact)), route)
         claims.append((math.inf if math.isnan(away) else away, claim))
-    return max(claims, key=lambda found: found[0])[1]
+    return max(claims, key=lambda pair: pair[0])[1]
 
 
 equal, at_most, at_least = partial(_worst, "="), partial(_worst, "≤"), partial(_worst, "≥")

@@ -1,6 +1,6 @@
 """The paper's formulas, evaluated: predictions, made without training, rollouts or derivatives.
 
-All in NumPy and float64, with the paper's indices d = 1..D, so that arrays over d hold d at place d − 1.
+All in NumPy and float64, with the paper's indices d = 1..D, so that arrays over d have d at index d − 1.
 """
 
 import numpy as np

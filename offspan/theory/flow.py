@@ -123,8 +123,8 @@ def arrows_by_quadrature(horizon: int) -> Float[np.ndarray, "n"]:
         return others[0]
 
     first.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
-    found = scipy.integrate.solve_ivp(slopes, (1.0, 0.5), np.ones(H - 1), "DOP853", events=first, rtol=1e-13, atol=1e-15)
-    return np.append(0.0, np.append(found.y_events[0][0], found.t_events[0][0])[1:])
+    solution = scipy.integrate.solve_ivp(slopes, (1.0, 0.5), np.ones(H - 1), "DOP853", events=first, rtol=1e-13, atol=1e-15)
+    return np.append(0.0, np.append(solution.y_events[0][0], solution.t_events[0][0])[1:])
 
 
 def gradient_flow(settings: Settings) -> Iterator[Claim]:
@@ -178,11 +178,11 @@ def omega_constant(settings: Settings) -> Iterator[Claim]:
 
 def flow_of_controller(problem: LQR, x0s: Any, times: Sequence[float]) -> list[np.ndarray]:
     """K at these times, in their order, of dK/dt = −∇J(K; S) from K = 0."""
-    shape, found = problem.B.shape[::-1], [np.zeros(problem.B.size)]
+    shape, iterates = problem.B.shape[::-1], [np.zeros(problem.B.size)]
     for before, time in zip((0.0, *times), times, strict=False):
         slopes = lambda K: -np.asarray(_gradient(problem, K.reshape(shape), x0s)).ravel()  # noqa: E731
-        found.append(_integrated(slopes, found[-1], time - before, rtol=1e-10))
-    return [K.reshape(shape) for K in found[1:]]
+        iterates.append(_integrated(slopes, iterates[-1], time - before, rtol=1e-10))
+    return [K.reshape(shape) for K in iterates[1:]]
 
 
 def arrows(problem: LQR, K: Any) -> Float[np.ndarray, "n"]:

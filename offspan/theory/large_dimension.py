@@ -33,15 +33,15 @@ def leading_order(settings: Settings) -> Iterator[Claim]:
     exact = []
     for H in range(2, min(settings.horizon, 4) + 1):
         at = law.first_step_law(None, H, 1)
-        found = at.a.coefficients[-1], at.b.coefficients[-1], law.expected_gradient_norm(None, H, 1).coefficients[0]
-        exact.append((planar.planar_sums(H)[1:4], found))
+        measured = at.a.coefficients[-1], at.b.coefficients[-1], law.expected_gradient_norm(None, H, 1).coefficients[0]
+        exact.append((planar.planar_sums(H)[1:4], measured))
     yield equal("D·a, D·b and E‖∇J‖² by planar counts, H ≤ 4, |S| = 1", exact, LEADING, 0.0)
     counted = [(planar.leading_order(H)[1:4], planar.planar_sums(H)[1:4]) for H in range(2, LONGEST + 1)]
     yield equal(f"the same in closed form, H ≤ {LONGEST}", counted, "planar counts", 0.0)
     D, H, far = 200, 5, 10**9
     ends = law.first_step_law(far, H, 1), law.expected_gradient_norm(far, H, 1)
-    found = float(ends[0].a * far), float(ends[0].b * far), float(ends[1])
-    yield equal(f"the same at H = {H}, D = 10⁹", [(planar.leading_order(H)[1:4], found)], RECURSION, 1e-6)
+    measured = float(ends[0].a * far), float(ends[0].b * far), float(ends[1])
+    yield equal(f"the same at H = {H}, D = 10⁹", [(planar.leading_order(H)[1:4], measured)], RECURSION, 1e-6)
     steps, exact, norm = simulate_wide(jax.random.key(0), D, H, 1, WIDE), law.first_step_law(D, H, 1), law.expected_gradient_norm(D, H, 1)
     pairs = zip(
         ("D·a", "D·b", "E‖∇J‖²"),

@@ -30,8 +30,8 @@ def decay_rate(m: Any, horizon: int) -> Any:
 
 def identity_measure(horizon: int, scaled_time: float) -> float:
     """E_opt(K) / E_opt(K_no-ext) = m² of the noisy identity, by its differential equation, at ς²t; 4(H−1) is its rate in the end."""
-    found = scipy.integrate.solve_ivp(lambda _, m: -decay_rate(m[0], horizon)[None], (0.0, scaled_time), [1.0], rtol=1e-10, atol=1e-14)
-    return float(found.y[0, -1] ** 2)
+    solution = scipy.integrate.solve_ivp(lambda _, m: -decay_rate(m[0], horizon)[None], (0.0, scaled_time), [1.0], rtol=1e-10, atol=1e-14)
+    return float(solution.y[0, -1] ** 2)
 
 
 def least_expected_cost(problem: Noisy, x0s: np.ndarray) -> float:

@@ -48,9 +48,9 @@ def minimum(settings: Settings) -> Iterator[Claim]:
             return float(value), np.asarray(gradient).ravel()
 
         options = {"ftol": 1e-16, "gtol": 1e-10}
-        found = scipy.optimize.minimize(objective, np.zeros(problem.A.size), jac=True, method="L-BFGS-B", options=options)
-        K, predicted = found.x.reshape(problem.A.shape), float(minimal_cost(problem, X))
-        yield equal("J*(X)", [(predicted, found.fun)], search, 1e-8)
+        result = scipy.optimize.minimize(objective, np.zeros(problem.A.size), jac=True, method="L-BFGS-B", options=options)
+        K, predicted = result.x.reshape(problem.A.shape), float(minimal_cost(problem, X))
+        yield equal("J*(X)", [(predicted, result.fun)], search, 1e-8)
         yield equal("K x_0 where J is least, each entry", [(extrapolating_controller(problem) @ X.T, K @ X.T)], search, 1e-4)
         # Any closed loop on the unseen directions, but of norm 1: a longer one would amplify what rounding leaves on the seen ones.
         loop = random_orthogonal(key_elsewhere, settings.dim)

@@ -131,8 +131,8 @@ def checked_settings(labels: Sequence[str], settings: Settings) -> Settings:
     for name, value, most in zip(("dim", "horizon", "seeds"), (dim, horizon, seeds), MOST, strict=True):
         if value > most:
             raise OffspanError(f"verify: `{name}` is {value:,}, but must be at most {most:,}.")
-    said = f"verify: trajectories and controllers at dim = {dim:,} and horizon = {horizon:,}"
-    check_memory(said, 8 * dim**2 * (horizon + ITERATES), "take smaller ones")
+    what = f"verify: trajectories and controllers at dim = {dim:,} and horizon = {horizon:,}"
+    check_memory(what, 8 * dim**2 * (horizon + ITERATES), "take smaller ones")
     return Settings(dim, horizon, seeds)
 
 

@@ -20,7 +20,7 @@ from offspan.training.stopping import Status
 EXPLOSION = 100.0  # a cost this many times the least one before it has exploded
 FAR = 10.0  # a run that ends at this many times its least cost has lost what it learned
 NEGLIGIBLE = 1e-3  # of the cost at the start
-ELASTIC = 0.1  # ‖∇J‖·‖w‖ / J from which on a small change of the weights w should still lower J
+ELASTIC = 0.1  # ‖∇J‖·‖w‖ / J above which a small change of the weights w should still lower J
 
 ADVICE = {
     "state": "lower the learning rate, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), keep the controls in bounds "
@@ -58,7 +58,7 @@ class Diagnosis(NamedTuple):
     iteration: int  # the update that failed
     explosion: int  # the first recorded iteration whose cost exploded; `iteration` where none did
     time_step: int  # of that state, cost or costate; of the largest one where all are finite
-    x0: int  # the seen state, by its place, whose trajectory that was
+    x0: int  # the index of the seen state whose trajectory that was
     state_norms: np.ndarray  # (H+1,): ‖x_h‖ along it
     jacobian_norms: np.ndarray  # (H+1,): ‖∂x_h/∂x_0‖, the product of the step Jacobians
     costate_norms: np.ndarray  # (H+1,): ‖∂J/∂x_h‖, the same products backwards
@@ -144,11 +144,11 @@ def warn_if_stuck(where: str, problem: Problem, run: Run, x0s: Any, *, exact: bo
     lost &= not noisy
     if run.iterations < 100 or not (lost or (idle and exact and _value_and_elasticity(cost, problem, run.controller, x0s)[1] > ELASTIC)):
         return
-    said = "the cost ended far above its lowest value" if lost else "the cost no longer falls, although its gradient is not small"
-    what = (
+    reason = "the cost ended far above its lowest value" if lost else "the cost no longer falls, although its gradient is not small"
+    advice = (
         "change the learning rate or the radius" if is_hosted(problem) else "`print(offspan.diagnose(problem, run, x0s))` says what to try"
     )
-    warnings.warn(f"{where}: the run is finite, but stuck: {said}; {what}.", stacklevel=3)
+    warnings.warn(f"{where}: the run is finite, but stuck: {reason}; {advice}.", stacklevel=3)
 
 
 def _is_stuck(run: Run, elasticity: float) -> bool:

@@ -1,4 +1,4 @@
-"""The engine of all gradient training: compiled chunks of updates, and between them, on the host, progress, checkpoints and the end.
+"""The engine of all gradient training: compiled chunks of updates, and between them, on the host, progress, checkpoints and stopping.
 
 N iterations are N updates, and a cost recorded at iteration i is that of the controller before update i. Each device advances its share of
 the runs; a run that has ended is frozen until all have ended. One run is a batch of one.
@@ -76,7 +76,7 @@ class Given(eqx.Module):
 
 
 class Settings(NamedTuple):
-    """What the compiled program depends on, beside shapes."""
+    """What the compiled program depends on, besides shapes."""
 
     problem: Problem
     estimator: Estimator
@@ -124,7 +124,7 @@ def run_batch(
         done, recorded, costs = resume.done, [resume.recorded[sooner]], [resume.cost[:, sooner]]
     devices = as_devices(where, devices)[:runs]
     mesh = Mesh(np.array(devices), ("runs",))
-    filled = np.minimum(np.arange(-(-runs // len(devices)) * len(devices)), runs - 1)  # equal shares: the last run fills them up
+    filled = np.minimum(np.arange(-(-runs // len(devices)) * len(devices)), runs - 1)  # equal shares: padded with the last run
     share = lambda leaf: _strong(leaf)[filled] if len(filled) > runs else _strong(leaf)  # noqa: E731
     loop, given = jax.device_put(jax.tree.map(share, (loop, given)), NamedSharding(mesh, RUNS))
 
@@ -141,12 +141,12 @@ def run_batch(
         jax.block_until_ready(advance(loop, 0))  # compiles, so that the clock measures updates alone
     while done < iterations:
         count, started = min(chunk, iterations - done), time.perf_counter()
-        loop, found = advance(loop, count)
+        loop, chunk_costs = advance(loop, count)
         made = np.asarray(loop.iteration)  # waits for the chunk
         chunk = next_chunk(count, time.perf_counter() - started)
         columns = np.arange(-done % record_every, min(count, made.max() - done + 1), record_every)
         recorded.append(done + columns)
-        costs.append(np.asarray(found)[:runs, columns])
+        costs.append(np.asarray(chunk_costs)[:runs, columns])
         done = iterations if np.all(np.asarray(loop.status) != RUNNING) else done + count
         if on_chunk is not None and done < iterations:
             on_chunk(batch(loop.weights))
@@ -162,7 +162,7 @@ def run_batch(
 
 
 def _strong(leaf: Array) -> Array:
-    """With a type of its own: a constant's is weak, the first chunk makes it strong, and the second would be compiled again."""
+    """Not weakly typed, as constants are: the first chunk would return it strongly typed, and the second would be compiled again."""
     return leaf if _is_key(leaf) else jax.lax.convert_element_type(leaf, leaf.dtype)
 
 
@@ -218,26 +218,26 @@ def _advance(mesh, settings, structure, given, loop, span):
             def estimate(weights):
                 return estimator(jax.random.fold_in(run.key, run.iteration), problem, eqx.combine(weights, structure), given.x0s)
 
-            found = estimate(run.weights)
-            # Line searches and the like want more than the gradient; other optimisers leave it aside.
-            extra = {"value": _descended(found), "grad": found.gradient, "value_fn": lambda weights: _descended(estimate(weights))}
+            estimated = estimate(run.weights)
+            # Line searches and the like need more than the gradient; other optimisers ignore it.
+            extra = {"value": _descended(estimated), "grad": estimated.gradient, "value_fn": lambda weights: _descended(estimate(weights))}
             extra |= {} if given.optimizer is None else {"which": given.optimizer}
             change, optimizer_state = optax.with_extra_args_support(optimizer).update(
-                found.gradient, run.optimizer_state, run.weights, **extra
+                estimated.gradient, run.optimizer_state, run.weights, **extra
             )
             current, updated = (run.weights, run.optimizer_state), (eqx.apply_updates(run.weights, change), optimizer_state)
-            memory, fired = stop.update(run.memory, run.iteration, found.cost, run.weights)
+            memory, fired = stop.update(run.memory, run.iteration, estimated.cost, run.weights)
             if stops is not None:  # costs of different stages cannot be compared, so that the rule sees the last stage alone
                 memory, fired = _where(stops, memory, run.memory), fired & stops
             status = jnp.where(_stays_finite(updated, current), RUNNING, int(Status.diverged))
             status = jnp.where(fired, int(Status.converged), status)
-            status = jnp.where(jnp.isfinite(found.cost), status, int(Status.diverged))
+            status = jnp.where(jnp.isfinite(estimated.cost), status, int(Status.diverged))
             running = run.status == RUNNING
             status = jnp.where(running, status, run.status).astype(run.status.dtype)
             goes_on = status == RUNNING
             weights, optimizer_state = _where(goes_on, updated, current)
             after = LoopState(weights, optimizer_state, _where(running, memory, run.memory), run.key, run.iteration + goes_on, status)
-            return after, jnp.where(running, found.cost, jnp.nan)
+            return after, jnp.where(running, estimated.cost, jnp.nan)
 
         def unfinished(carry):
             made, loop, _ = carry
@@ -306,6 +306,6 @@ def _on_devices(mesh: Mesh, of_share: Callable) -> Callable:
 
 
 def _stays_finite(new: PyTree, old: PyTree) -> Bool[Array, ""]:
-    """Whether no number stopped being finite; also in the optimiser, as an infinite second moment would freeze Adam silently."""
+    """Whether every number that was finite still is; also in the optimiser, as an infinite second moment would freeze Adam silently."""
     floats = [(a, b) for a, b in zip(jax.tree.leaves(new), jax.tree.leaves(old), strict=True) if jnp.issubdtype(a.dtype, jnp.inexact)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(a) | ~jnp.isfinite(b)) for a, b in floats]))

@@ -21,9 +21,9 @@ Loss = Callable[[Problem, Any, Array], Array | tuple[Array, Array]]
 
 
 class Estimate(NamedTuple):
-    """J(π; S), a gradient by the controller's floating-point arrays, and the number of rollouts that were made for it.
+    """J(π; S), a gradient with respect to the controller's floating-point arrays, and the number of rollouts that were made for it.
 
-    `value` is what the gradient is of, where that is not J.
+    `value` is the quantity whose gradient this is, where that is not J.
 
     >>> import jax, offspan
     >>> problem, controller, seen = offspan.identity(1, horizon=1), offspan.Linear([[0.0]]), offspan.basis(1)
@@ -64,12 +64,12 @@ class Estimator(eqx.Module):
         return cost(problem, controller, x0s, key=key)
 
     def objective(self, key: PRNGKeyArray, problem: Problem, controller: Controller, x0s: Float[Array, "s n"]) -> Float[Array, ""]:
-        """A draw whose mean is what the estimator descends, to be differentiated by the controller: the other route to its gradient."""
+        """A draw whose mean is what the estimator descends; its derivative is the other route to that gradient."""
         return cost(problem, controller, x0s, key=key)
 
 
 class Exact(Estimator):
-    """∇J(π_w; S) by the weights w, through the costates of the rollout; of `loss(problem, controller, x0s)` in place of J if one is given.
+    """∇_w J(π_w; S) for the weights w, through the costates of the rollout; of `loss(problem, controller, x0s)` instead if one is given.
 
     A loss that has computed J on its way may return the pair (value, J), which saves computing it again. On a `Noisy` problem it descends
     the mean over `samples` trajectories from each state, with new noise in each iteration: its mean is ∇E J  [R24, eq:policy_grad].

@@ -74,7 +74,7 @@ def train_lqr_batch(
     LQR, J is the expected cost, and the measures are those without noise. Records are NaN where a measure is not defined.
 
     `on_chunk` is called with the batch after each chunk of iterations, and `resume` continues such a batch bit for bit, also to more
-    iterations; later chunks fill the same record arrays, so copy what you keep longer. A run that diverges is found, and its last finite
+    iterations; later chunks fill the same record arrays, so copy what you keep longer. A run that diverges is detected, and its last finite
     controller restored, at the next multiple of 1,000 iterations. `memory_limit` is in bytes, by default what is free. The runs
     are shared out over `devices`, by default all of this process; few small ones take fewer.
 
@@ -98,7 +98,7 @@ def train_lqr_batch(
     if len(shapes) > 1:
         raise OffspanError(f"{where}: `problems` have several shapes (n, m, H), {sorted(shapes)}; train each shape in its own batch.")
     (n, m, H), runs = shapes.pop(), len(problems)
-    checked: dict[int, np.ndarray] = {}  # sets that many runs share are looked at once
+    checked: dict[int, np.ndarray] = {}  # sets that many runs share are checked once
     for r, x in enumerate(x0s):
         if id(x) not in checked:
             checked[id(x)] = np.asarray(as_states(where, f"x0s[{r}]", x, n))
@@ -110,9 +110,9 @@ def train_lqr_batch(
     rates = np.asarray(as_positive_array(where, "learning_rate", for_each_run, shape=(runs,), meaning=meaning), float)
     largest = None if clip is None else as_positive(where, "clip", clip)
     counts, records = Counter(map(len, x0s)), -(-iterations // every) + 1
-    said = f"{where}: {runs:,} runs of {H:,} time steps with {records:,} records each"
+    what = f"{where}: {runs:,} runs of {H:,} time steps with {records:,} records each"
     advice = "record less often (`record_every`), split the batch, or shorten the horizon"
-    check_memory(said, batch_bytes(counts, n, m, H, records, devices), advice, memory_limit)
+    check_memory(what, batch_bytes(counts, n, m, H, records, devices), advice, memory_limit)
     recorded = np.unique(np.append(np.arange(0, iterations, every), iterations))
 
     groups, dtype = _groups(problems, x0s, rates, largest, devices)
@@ -192,9 +192,9 @@ def _end_diverged(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
     for group in groups:
         for i in np.flatnonzero(suspect[group.members]):
             r = group.members[i]
-            how: dict[str, Any] = {"learning_rate": float(group.rates[i]), "iterations": batch.done - begun, "clip": group.clip}
+            options: dict[str, Any] = {"learning_rate": float(group.rates[i]), "iterations": batch.done - begun, "clip": group.clip}
             problem = jax.tree.map(jnp.asarray, group.problems[i])
-            again = descend_lqr(problem, group.x0s[i, : group.counts[i]], K0=anchor[r], **how)
+            again = descend_lqr(problem, group.x0s[i, : group.counts[i]], K0=anchor[r], **options)
             K[r] = again.K
             if again.status == Status.diverged:
                 codes[r], iterations[r] = int(again.status), begun + again.iterations
@@ -206,7 +206,7 @@ def _end_diverged(groups: list["_Group"], batch: Batch, J: np.ndarray) -> Batch:
 
 
 class _Layout(NamedTuple):
-    """How a group's runs lie on the devices: what its program is compiled for, beside the shapes."""
+    """How a group's runs are distributed over the devices: what its program is compiled for, besides the shapes."""
 
     mesh: Mesh
     on_cpu: bool
@@ -265,11 +265,11 @@ def _groups(
     normalizations = _normalizations(stacked, padded)
     noisy = np.array([is_noisy(problem) for problem in problems])
     size = counts if _on_cpu(devices) else np.where(noisy, counts, 0)  # noise has states of its own after the seen ones
-    found = []
+    groups = []
     for one in np.unique(np.stack([size, noisy], axis=1), axis=0):
         members = np.flatnonzero((size == one[0]) & (noisy == one[1]))
         of_group = lambda values: jax.tree.map(lambda leaf: leaf[members], values)  # noqa: B023, E731
-        found.append(
+        groups.append(
             _Group(
                 members,
                 [problems[r] for r in members],
@@ -282,7 +282,7 @@ def _groups(
                 devices,
             )
         )
-    return found, dtype
+    return groups, dtype
 
 
 def _compile(groups: list["_Group"], slots: int, every: int) -> None:
@@ -430,7 +430,7 @@ _normalization_of_each = jax.jit(jax.vmap(normalization))
 
 
 def batch_bytes(seen: Mapping[int, int], n: int, m: int, horizon: int, records: int, devices: Sequence[Any] | None = None) -> float:
-    """What `train_lqr_batch` takes for so many runs of each number of seen states, at most, beside the program itself.
+    """Memory of `train_lqr_batch` for so many runs of each number of seen states, at most, without the program itself.
 
     Records twice, as one checkpoint is written while the next is made; matrices on the host and on the devices; and in each block of runs
     states and costates, or the stage costs from the seen states and from n more.

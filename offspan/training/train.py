@@ -186,7 +186,7 @@ def descend_lqr(
 
 
 class GradientDescent(eqx.Module):
-    """optax's sgd of one matrix, after clip_by_global_norm where `clip` is given, with numbers that are not compiled in."""
+    """optax's sgd of one matrix, after clip_by_global_norm where `clip` is given; its numbers are arrays, so others need no new program."""
 
     learning_rate: Float[Array, ""]
     clip: Float[Array, ""] | None
@@ -212,10 +212,10 @@ def _run_alone(
 ) -> Run:
     """One run, with the cost before each of its updates."""
     on_chunk = None if progress is None else lambda batch: progress(int(batch.iterations[0]))
-    made = as_count(where, "iterations", iterations, least=0)
-    how: dict[str, Any] = {"key": _key(where, key), "record_every": 1, "record_last": False}
+    count = as_count(where, "iterations", iterations, least=0)
+    options: dict[str, Any] = {"key": _key(where, key), "record_every": 1, "record_last": False}
     with own_errors():
-        return run_batch(where, settings, [controller], Given(x0s), iterations=made, on_chunk=on_chunk, **how).run(0)
+        return run_batch(where, settings, [controller], Given(x0s), iterations=count, on_chunk=on_chunk, **options).run(0)
 
 
 def as_stages(
