@@ -52,7 +52,7 @@ try: $(VENV)/.offspan
 coverage: $(VENV)/.test
 	@$(BIN)/pytest -q -n auto --dist loadfile --cov=offspan --cov-report=term:skip-covered
 
-# Properties with more examples and settings, twenty times the spoilt inputs of the tests, real commands killed at random moments, and large
+# Properties with more examples and settings, twenty times the corrupted inputs of the tests, real commands killed at random moments, and large
 # experiments: this takes about two hours on two cores.
 harden: $(VENV)/.test
 	@XLA_FLAGS= $(BIN)/pytest -q -n auto --dist loadfile -m "hypothesis or sweep" --hypothesis-profile thorough tests
@@ -74,10 +74,11 @@ format: $(VENV)/.dev
 lab: $(VENV)/.offspan
 	@$(BIN)/offspan lab --no-open --output docs/lab.html
 
-# Pages made from the code and executed notebooks first, into docs/generated; then the site.
+# Pages made from the code and executed notebooks first, into docs/generated; then the site. (With --quiet, --strict finds no warnings.)
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet && echo "docs: site/index.html"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict > $(VENV)/docs.log 2>&1 || { cat $(VENV)/docs.log; exit 1; }
+	@echo "docs: site/index.html"
 
 # Wheel and source, built, and the wheel tried with each of PYTHONS in an environment of its own, away from the checkout.
 PYTHONS ?= $(PYTHON)
