@@ -17,7 +17,7 @@ from rich.text import Text
 import offspan
 from offspan.errors import OffspanError, check_known
 from offspan.experiments.programs import keep_programs
-from offspan.files import make_folder, printable, sentence
+from offspan.files import make_folder, printable, sentence, without_formulas
 from offspan.terminal import Stopped, console, progress_of, status, stoppable
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -284,7 +284,7 @@ def show(
             "--csv gives the main table's numbers; the data behind figures and other tables are CSV files in the run's figures/."
         )
     if csv:
-        for line in shown.data.to_csv(index=False).splitlines():
+        for line in without_formulas(shown.data).to_csv(index=False).splitlines():
             print(printable(line))
     else:
         console.print(terminal_table(shown.tables[table]))

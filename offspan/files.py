@@ -25,6 +25,7 @@ except ImportError:  # Windows
 
 TEMPORARY = ".offspan-"  # how the names of temporary files begin
 TEXT = 2**26  # bytes, at most, of a file that people write or read
+FORMULA = re.compile(r"[=+@\t\r]|-(?![\d.])")  # how a text begins that a spreadsheet takes for one
 LEAST_LIMIT, LARGEST_RATIO = 2**28, 200  # bytes that any file may declare, and how often its own size; real ones compress tenfold
 
 
@@ -44,6 +45,14 @@ def excerpt(error: Exception) -> str:
     """What an error says of a file, for the middle of a sentence: its first line, and not all of it where it quotes the file."""
     text = (sentence(error).splitlines() or [type(error).__name__])[0].rstrip(".")
     return text if len(text) <= 160 else f"{text[:157]}…"
+
+
+def without_formulas(data: Any) -> Any:
+    """A pandas table for a CSV file: a text that a spreadsheet would take for a formula has an apostrophe before it."""
+    plain = lambda value: f"'{value}" if isinstance(value, str) and FORMULA.match(value) else value  # noqa: E731
+    data = data.rename(columns=plain)
+    texts = data.select_dtypes(exclude=["number", "bool"]).columns
+    return data.assign(**{name: data[name].map(plain) for name in texts})
 
 
 def check_declared(size: int, declared: int) -> None:

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import offspan
@@ -27,7 +29,9 @@ from offspan.experiments.registry import load_spec, spec_from
 from offspan.experiments.run import run
 from offspan.experiments.store import RunFolder
 from offspan.experiments.verifying import check_place
-from offspan.files import arrays_in, atomic_write, atomic_write_text
+from offspan.files import arrays_in, atomic_write, atomic_write_text, without_formulas
+from offspan.maps import ExtrapolationMap
+from offspan.report.maps import map_data
 from offspan.report.tables import Table, markdown_table
 
 SPEC = {"name": "small", "systems": ["shift"], "dim": [3], "horizon": [3], "seen": [1], "learning_rate": [0.01], "iterations": 20}
@@ -478,6 +482,17 @@ def test_nor_is_a_name_of_a_way(name):
     ways = {"kind": "ways", "name": "w", "systems": ["shift"], "dim": 3, "horizon": [3], "iterations": 10, "compare_by": "horizon"}
     with pytest.raises(offspan.OffspanError, match="must be a text on one line that begins with a letter"):
         spec_from({**ways, "ways": [{"name": name, "learning_rate": 0.01}]}, "test")
+
+
+def test_no_name_is_a_formula_in_a_spreadsheet(tmp_path):
+    """Coordinates are named by a problem of one's own, or by somebody's model; numbers stay as they are."""
+    names = ['=HYPERLINK("x")', "-x"]
+    surface = ExtrapolationMap((0, 1), (np.array([-1.0, 1.0]), np.array([0.0, 2.0])), np.array([[-1.0, 2.0], [3.0, 4.0]]), False)
+    RunFolder(tmp_path).save_report({"map-0-1": (Figure(), map_data(surface, names))}, {})
+    lines = (tmp_path / "figures" / "map-0-1.csv").read_text().splitlines()
+    assert lines[:2] == ['"\'=HYPERLINK(""x"")",\'-x,cost', "-1.0,0.0,-1.0"]
+    texts = pd.DataFrame({"system": ["=1", "+1", "@a", "\ta", "a=1", "-0.5", "-.5", ""], "seed": range(8)})
+    assert without_formulas(texts).system.tolist() == ["'=1", "'+1", "'@a", "'\ta", "a=1", "-0.5", "-.5", ""]
 
 
 def test_a_line_break_ends_no_row_of_a_markdown_table():

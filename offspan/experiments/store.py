@@ -28,6 +28,7 @@ from offspan.files import (
     read_bytes,
     remove_abandoned,
     temporaries,
+    without_formulas,
 )
 from offspan.sizes import free_memory
 
@@ -210,7 +211,7 @@ class RunFolder:
             atomic_write(self.figures / f"{name}.png", lambda path, figure=figure: figure.savefig(path, dpi=200))
             figure.set_layout_engine("none")  # the layout stays as it was found; finding it takes half of the time
             atomic_write(self.figures / f"{name}.pdf", lambda path, figure=figure: figure.savefig(path))
-            atomic_write(self.figures / f"{name}.csv", lambda path, data=data: data.to_csv(path, index=False))
+            atomic_write(self.figures / f"{name}.csv", lambda path, data=data: without_formulas(data).to_csv(path, index=False))
         for name, text in tables.items():
             atomic_write_text(self.figures / name, text)
         moving = animations or {}
