@@ -256,6 +256,15 @@ def test_neither_do_those_in_the_name_of_a_folder_or_in_a_result(tmp_path):
         assert "\\x1b[" in said, command
 
 
+def test_a_formula_in_a_result_is_refused(tmp_path):
+    """One that matplotlib cannot read would end `report` for all runs."""
+    shutil.copytree(Path(__file__).parents[1] / "docs" / "results" / "lqr-random-abq", tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+    folder.save_result(folder.spec(), folder.load_result().assign_coords(system=[r"$\frac{1}{$"]), {})
+    with pytest.raises(offspan.OffspanError, match=r"its coordinate 'system' has a text with `\$`"):
+        folder.load_result()
+
+
 def test_a_small_file_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path):
     """Two thousand million numbers that are declared and not there, or zeros that compress a thousandfold; and numbers in other files."""
     run = tmp_path / "run"

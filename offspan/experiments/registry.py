@@ -174,5 +174,8 @@ def check_result(result: xr.Dataset) -> None:
     for name, dimensions in of_kind.VARIABLES.items():
         if name not in result.variables or result[name].dims != dimensions:
             raise OffspanError(f"it has no variable {name!r} over ({', '.join(dimensions)})")
+    for name, coordinate in result.coords.items():
+        if coordinate.dtype.kind not in "fiub" and any("$" in str(text) for text in coordinate.values.ravel()):
+            raise OffspanError(f"its coordinate {name!r} has a text with `$`, which begins a formula in figures")
     if empty := [name for name, size in result.sizes.items() if size == 0]:
         raise OffspanError(f"its dimension {empty[0]!r} is empty")
