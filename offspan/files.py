@@ -42,8 +42,9 @@ def printable(text: str) -> str:
 
 
 def excerpt(error: Exception) -> str:
-    """What an error says of a file, for the middle of a sentence: its first line, and not all of it where it quotes the file."""
-    text = (sentence(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+    """What an error says of a file, for the middle of a sentence: its first line, not all of it where it quotes the file, and without what
+    Python advises its programmers where a number has thousands of digits."""
+    text = (sentence(error).splitlines() or [type(error).__name__])[0].partition("; use sys.")[0].rstrip(".")
     return text if len(text) <= 160 else f"{text[:157]}…"
 
 

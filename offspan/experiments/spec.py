@@ -194,7 +194,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise OffspanError(f"{path} is nested too deeply for a spec.") from None
     except ValueError as error:  # of TOML, of its encoding, or of a number with thousands of digits
-        raise OffspanError(f"{path} is not a TOML file: {excerpt(error).partition('; use sys.')[0]}.") from error
+        raise OffspanError(f"{path} is not a TOML file: {excerpt(error)}.") from error
     content.setdefault("name", path.stem)
     matrices = content.get("matrices", {})
     for own in matrices.values() if isinstance(matrices, dict) else ():
