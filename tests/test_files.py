@@ -231,12 +231,14 @@ def test_strange_specs_are_one_sentence(tmp_path, text, said):
 
 
 def test_escape_sequences_of_a_file_do_not_reach_the_terminal(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["offspan", "show", "\x1b[31mred", "--folder", str(tmp_path)])
-    with pytest.raises(SystemExit):
-        main()
-    said = capsys.readouterr().err
-    assert "\x1b" not in said
-    assert "x1b[31mred" in said
+    (tmp_path / "\x1b[31mred.toml").write_text("[")
+    for command in (["show", "\x1b[31mred"], ["run", str(tmp_path / "\x1b[31mred.toml")]):  # the first is quoted, the second is not
+        monkeypatch.setattr("sys.argv", ["offspan", *command, "--folder", str(tmp_path)])
+        with pytest.raises(SystemExit):
+            main()
+        said = capsys.readouterr().err
+        assert "\x1b" not in said
+        assert "x1b[31mred" in said
 
 
 def test_neither_do_those_in_the_name_of_a_folder_or_in_a_result(tmp_path):
