@@ -35,7 +35,7 @@ from offspan.report.drawing import (
     short,
     subplots,
 )
-from offspan.report.results import Estimate, report
+from offspan.report.results import DIVERGED, Estimate, report
 from offspan.report.selection import _interval, outcomes
 from offspan.report.tables import number
 from offspan.theory import illustrations
@@ -233,7 +233,12 @@ def test_numbers_as_figures_write_them():
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
-    [(0.4, 20, ["0.5", "1", "2", "5", "10", "20"]), (0.02, 900, ["0.1", "1", "10", "100"]), (1e-6, 2, ["10⁻⁶", "10⁻⁴", "10⁻²", "10⁰"])],
+    [
+        (0.4, 20, ["0.5", "1", "2", "5", "10", "20"]),
+        (2.1, 19, ["3", "5", "10"]),
+        (0.02, 900, ["0.1", "1", "10", "100"]),
+        (1e-6, 2, ["10⁻⁶", "10⁻⁴", "10⁻²", "10⁰"]),
+    ],
 )
 def test_ticks_of_logarithmic_axes(low, high, expected):
     figure, ax = subplots(4.0, 3.0)
@@ -357,6 +362,27 @@ def test_a_point_of_one_run_is_hollow():
         [1.240968, 1.294431], rel=1e-5
     )
     assert "hollow: of one run" in drawn.texts[1].get_text()
+
+
+@pytest.mark.parametrize("name", ["lqr-horizons", "lqr-sampled", "lqr-noise", "quadcopter-noise"])
+def test_ways_of_training_of_which_none_trained_are_drawn(name):
+    result = stored(name).copy(deep=True)
+    result["status"][...], result["cost"][...] = DIVERGED, np.inf
+    for figure, _ in report(result).figures().values():
+        figure.draw_without_rendering()  # without a warning
+        assert figure.get_suptitle().strip()
+
+
+def test_a_band_of_quartiles_that_goes_to_infinity_ends_with_the_axes():
+    """Eight of twenty runs with the exact gradient diverged: the upper quartile is +∞, the median is not."""
+    result = stored("lqr-sampled").copy(deep=True)
+    (exact,) = np.flatnonzero(result.gradient.values == "exact")
+    result["status"].loc[{"way": result.way.values[exact], "system": "gaussian", "seed": result.seed.values[:8]}] = DIVERGED
+    ax = ways.by_rollouts(result).get_axes()[2]
+    (band,) = ax.patches
+    box = band.get_window_extent()
+    assert ax.get_title() == "gaussian"
+    assert ax.bbox.y0 < box.y0 < box.y1 == pytest.approx(ax.bbox.y1)
 
 
 def test_outcomes_beyond_the_axis_are_counted_apart_from_runs_that_diverged():
