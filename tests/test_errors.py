@@ -292,7 +292,7 @@ MISTAKES = {
     "learning rate is negative": (lambda: train_lqr(learning_rate=-1e-3), "train_lqr", "`learning_rate`"),
     "iterations is a fraction": (lambda: train_lqr(iterations=1e5), "train_lqr", "`iterations`"),
     "K0 that does not fit": (lambda: train_lqr(K0=np.zeros((1, 2))), "train_lqr", "`K0`"),
-    "a gradient cut to nothing": (lambda: train_lqr(clip=0.0), "train_lqr", "`clip`"),
+    "a gradient clipped to nothing": (lambda: train_lqr(clip=0.0), "train_lqr", "`clip`"),
     "a problem that is no LQR": (lambda: train_lqr(function_problem()), "train_lqr", "`problem`"),
     "a batch with a seen set too few": (lambda: train_lqr_batch([LQR2, LQR2]), "train_lqr_batch", "`x0s`"),
     "a batch of several shapes": (lambda: train_lqr_batch([LQR2, lqr(horizon=4)], [E1, E1]), "train_lqr_batch", "`problems`"),
@@ -303,7 +303,7 @@ MISTAKES = {
     "a batch with one start for all": (lambda: train_lqr_batch(K0=ZERO), "train_lqr_batch", "shape (r, m, n) = (1, 2, 2)"),
     "a batch twice on a device": (lambda: train_batch(devices=jax.devices()[:1] * 2), "train_batch", "each once"),
     "a batch on devices that are none": (lambda: train_lqr_batch(devices=[]), "train_lqr_batch", "`devices`"),
-    "a batch with gradients cut to nothing": (lambda: train_lqr_batch(clip=0.0), "train_lqr_batch", "`clip`"),
+    "a batch with gradients clipped to nothing": (lambda: train_lqr_batch(clip=0.0), "train_lqr_batch", "`clip`"),
     "a batch with a record every zero": (lambda: train_lqr_batch(record_every=0), "train_lqr_batch", "`record_every`"),
     "a batch of other runs to resume": (
         lambda: train_lqr_batch([LQR2, LQR2], [E1, E1], resume=train_lqr_batch()),

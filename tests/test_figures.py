@@ -192,7 +192,7 @@ def test_findings_follow_the_numbers():
     assert lqr.finding(worse) == "Gaussian extrapolates; identity does not; shift is not below 1 throughout"
     lost = rows.assign(normalized_cost=np.inf, normalized_optimality=np.inf)
     assert lqr.finding(lost) == "At least half of the identity, shift and gaussian runs diverge"
-    said = "At H = 200, 100% of the runs train with “gradient cut at 1” and “discount 0.3 to 1, cut at 1”, 54% with “plain”"
+    said = "At H = 200, 100% of the runs train with “gradient clipped at 1” and “discount 0.3 to 1, clipped at 1”, 54% with “plain”"
     assert ways.most_trained(ways.summary(stored("lqr-horizons"))) == said
 
 

@@ -40,7 +40,7 @@ DIALECT = [
     r"mean what they say",
     r"(and|;) says so\b(?! and)",
     r"written beside itself",
-    r"gradients? (is |are )?cut\b|\bthe cut\b|cut the gradient|cutting the gradient",
+    r"gradients? (is |are )?cut\b|\bthe cut\b|\bcut at\b|cut the gradient|cutting the gradient",
     r"for a first look",
     r"\bspoilt\b",
     r"with the same bits\b",
