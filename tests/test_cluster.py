@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask.config
@@ -27,7 +28,7 @@ from offspan.experiments.cluster import Dask, is_exposed
 from offspan.experiments.executor import Here
 from offspan.experiments.parts import joined
 from offspan.experiments.registry import kind, load_preset, load_spec
-from offspan.experiments.run import Experiment, run
+from offspan.experiments.run import Experiment, _Stored, run
 from offspan.experiments.spec import Spec
 from offspan.experiments.store import RunFolder
 from offspan.experiments.verifying import verify_on
@@ -336,6 +337,21 @@ def test_nobody_answers(tmp_path, monkeypatch):
     with Dask(address, say=str) as executor:
         sentence = said(run, spec_of(tmp_path, SWEEP), tmp_path, ignore, 10.0, executor)
     assert sentence.startswith(f"--cluster: no scheduler answers at {address} (")
+
+
+def test_a_cluster_that_was_lost_is_told_with_what_is_kept(tmp_path):
+    """A scheduler that is gone answers nothing. What is kept on disk is there for the same command; claims are not."""
+
+    def unanswered(*_: Any, **__: Any) -> None:
+        raise OSError("Timed out")
+
+    dask = Dask("tcp://localhost:8786", say=str)
+    dask._client = SimpleNamespace(scheduler=SimpleNamespace(ncores=None), sync=unanswered)
+    spec = spec_of(tmp_path, SWEEP)
+    stored: Any = _Stored(RunFolder(tmp_path / "one"), spec)
+    for kept, then in ((stored, "finished tasks are kept, and the same command resumes from there."), ({}, "run the command again.")):
+        tasks = cluster._Tasks(dask, Experiment(spec), kind("lqr").tasks(spec), kept, ignore)
+        assert said(tasks.finish, set()) == f"the cluster tcp://localhost:8786 was lost; {then}"
 
 
 def test_something_listens_that_is_no_scheduler(tmp_path, monkeypatch):

@@ -165,7 +165,9 @@ class _Tasks:
             raise self._lost() from None
 
     def _lost(self) -> OffspanError:
-        return OffspanError(f"the cluster {self.dask.place} was lost; finished tasks are kept, and the same command resumes from there.")
+        in_memory = isinstance(self.kept, dict)  # which ends with this process
+        then = "run the command again" if in_memory else "finished tasks are kept, and the same command resumes from there"
+        return OffspanError(f"the cluster {self.dask.place} was lost; {then}.")
 
     def _submit(self, task: Task) -> Any:
         resume = self.kept.get(task.name)
