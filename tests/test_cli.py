@@ -171,6 +171,7 @@ def test_verify_prints_writes_and_tells_by_its_exit_code(tmp_path, monkeypatch):
         (["reproduce", "lqr", "--folder", "taken"], "taken"),
         (["run", "nothing.toml"], "there is no file 'nothing.toml'."),
         (["show", "nothing"], "there is no run 'nothing' in runs."),
+        (["list", "--folder", "taken"], "taken is a file, where a folder of runs is expected"),
         (["lab", "runs/nothing"], "there is no run 'runs/nothing' in runs."),
     ],
 )

@@ -300,4 +300,6 @@ def find_runs(root: Path) -> list[RunFolder]:
         except PermissionError:
             return True
 
+    if root.exists() and not root.is_dir():
+        raise OffspanError(f"{root} is a file, where a folder of runs is expected; name another one with --folder.")
     return [RunFolder(path) for path in sorted(root.iterdir()) if may_be(path)] if root.is_dir() else []
