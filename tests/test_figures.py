@@ -373,6 +373,12 @@ def test_ways_of_training_of_which_none_trained_are_drawn(name):
         assert figure.get_suptitle().strip()
 
 
+def test_networks_of_one_seed_are_drawn():
+    result = stored("pendulum")
+    for figure, _ in report(result.sel(seed=[int(result.shown_seed)])).figures().values():
+        assert faults(figure) == []
+
+
 def test_a_band_of_quartiles_that_goes_to_infinity_ends_with_the_axes():
     """Eight of twenty runs with the exact gradient diverged: the upper quartile is +∞, the median is not."""
     result = stored("lqr-sampled").copy(deep=True)

@@ -383,7 +383,7 @@ def test_pilots_that_did_not_train_are_named():
     options = {"method": "pilot", "key": KEY, "iterations": 4}
     with pytest.warns(UserWarning, match="pilot runs did not train"):
         chosen = offspan.select(offspan.shift(4, horizon=3), offspan.basis(4), 1, optimizer=optax.sgd(1e-300), **options)
-    assert "cut the gradient's norm" in chosen.note
+    assert "clip the gradient's norm" in chosen.note
     assert not offspan.select(offspan.shift(4, horizon=3), offspan.basis(4), 1, optimizer=optax.sgd(1e-2), **options).note
 
 

@@ -296,7 +296,8 @@ def curves_figure(result: xr.Dataset) -> Figure:
     beyond = 0
     for ax, (objective, colour) in zip(axes, COLOURS.items(), strict=True):
         curves, kept = result[f"{objective}_curve"].values, result[f"{objective}_training_cost"].values
-        ax.plot(result.iteration, np.minimum(curves, 2 * top).T, color=colour, linewidth=0.9, alpha=max(0.2, 1.4 / len(curves) ** 0.5))
+        shade = float(np.clip(1.4 / len(curves) ** 0.5, 0.2, 1.0))
+        ax.plot(result.iteration, np.minimum(curves, 2 * top).T, color=colour, linewidth=0.9, alpha=shade)
         places = _kept_at(curves, kept)
         ax.plot(result.iteration.values[places], kept, "o", color=colour, markeredgecolor="black", markersize=5, zorder=3)
         over = "unseen" if objective == "minimal_cost" else "seen"

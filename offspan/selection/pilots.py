@@ -124,7 +124,7 @@ class Pilots:
             return ""
         return (
             f"{idle.sum()} of {len(idle)} pilot runs did not train (they diverged, or their own cost did not fall), so the choice "
-            "rests on little; cut the gradient's norm, change the learning rate, or give them more iterations."
+            "rests on little; clip the gradient's norm, change the learning rate, or give them more iterations."
         )
 
     def _runs_of(self, position: int) -> slice:

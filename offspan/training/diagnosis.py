@@ -30,7 +30,7 @@ ADVICE = {
     "gradient": "if the Jacobians are large, clip the gradient (optax.chain(optax.clip_by_global_norm(1.0), …)), shorten the horizon or "
     "use float64; if they are not finite, check for a square root, a norm or a division at zero in `step`, `stage_cost` or the controller",
     "loss": "check what the loss adds to J: its value or its gradient overflows where J does not",
-    "progress": "change the learning rate, cut the gradient's norm (optax.chain(optax.clip_by_global_norm(1.0), …), or "
+    "progress": "change the learning rate, clip the gradient's norm (optax.chain(optax.clip_by_global_norm(1.0), …), or "
     "train_lqr(…, clip=1.0)), begin with short horizons (train(…, horizons=(10, 50, …)), ending with the problem's), or descend a smoothed "
     "cost (gradient=TwoPoint(radius=0.03, directions=8), key=jax.random.key(0))",
     "update": "lower the learning rate, or clip the gradient before the optimiser sees it",

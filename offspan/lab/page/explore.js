@@ -232,7 +232,7 @@ export function createExplore({ own, runs, onChange }) {
     element("advice").hidden = !training.diverged;
     if (training.diverged) {
       element("advice-words").textContent = `Diverged at iteration ${training.iteration + 1}: steps of η = ${short(state.eta)} overshoot. `
-        + "Take smaller ones, shorten H, or cut the gradient.";
+        + "Take smaller ones, shorten H, or clip the gradient.";
       element("advice-do").textContent = `Use η = ${short(state.eta / 4, 2)}`;
     }
     element("train").textContent = mode === "play" ? "Pause" : training.settled || training.diverged ? "Train again"
