@@ -256,6 +256,17 @@ def test_what_is_finished_is_not_run_again(tmp_path, two_workers):
     assert run(spec, tmp_path / "there", unchanged, executor=two_workers).identical(run(spec, tmp_path / "here", ignore))
 
 
+def test_a_task_that_was_begun_with_other_versions_is_said_there_too(tmp_path):
+    sentences, spec = [], spec_of(tmp_path, SWEEP)
+    executor = Dask("tcp://127.0.0.1:1", say=sentences.append)
+    executor._client = SimpleNamespace(submit=lambda *_, **__: SimpleNamespace(add_done_callback=ignore))
+    tasks = kind(spec.kind).tasks(spec)
+    kept = {tasks[0].name: Checkpoint({"x": np.zeros(1)}, 0.5, 1.0, {"versions": "jax 0.1"})}
+    cluster._Tasks(executor, Experiment(spec), tasks, kept, ignore)._submit(tasks[0])
+    assert len(sentences) == 1
+    assert f"{tasks[0].name} was begun with jax 0.1 and goes on with" in sentences[0]
+
+
 def test_ctrl_c_of_the_terminal_ends_all_with_one_sentence(tmp_path):
     """It goes to the workers, too; here while they are started."""
     (tmp_path / "long.toml").write_text(SWEEP.replace("2500", "100_000_000"))
