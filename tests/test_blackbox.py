@@ -167,7 +167,7 @@ def test_a_host_function_inside_a_plain_function_raises_its_own_error():
         ({"step": lambda X, U: "up"}, "BlackBox: `step` returned a str"),
         ({"done": lambda X: X}, r"BlackBox: `done` returned shape \(2, 2\)"),
         ({"done_cost": 1.0}, "there is no `done`"),
-        ({"coordinates": ["θ"]}, "`coordinates` has 1 names"),
+        ({"coordinates": ["θ"]}, r"`coordinates` is \['θ'\], but must be a list of 2 names"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(functions, said):

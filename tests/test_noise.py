@@ -227,7 +227,8 @@ def test_the_baseline_lowers_the_variance():
 
 def test_rollouts_are_counted():
     problem, K, x0s = system()
-    counts = {name: estimator(KEY, problem, offspan.Linear(K), x0s).rollouts for name, estimator in ESTIMATORS.items()}
+    noisy = offspan.Noisy(problem, process=0.1)
+    counts = {name: estimator(KEY, noisy, offspan.Linear(K), x0s).rollouts for name, estimator in ESTIMATORS.items()}
     assert counts == {"two points": (2 * 2 + 1) * 2, "reinforce": (3 + 1) * 2, "reinforce without a baseline": 2 * 2, "pathwise": 2 * 2}
 
 
